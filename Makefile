@@ -37,8 +37,7 @@ chaos: $(MARK)
 	SUPERHOSTS_CHAOS_ROUNDS=$(CHAOS_ROUNDS) $(BIN)/pytest -s tests/fleet/test_chaos*.py tests/fleet/test_slidingwindows.py
 
 # All fuzz targets for MINUTES together, or one (TARGET=captures); another SEED makes other cases. CASES=300 makes so many
-# of each target instead, the same on every machine. Where
-# atheris is installed (pip install atheris; not all machines have wheels) it adds cases that are chosen by coverage.
+# of each target instead, the same on every machine.
 MINUTES ?= 5
 SEED ?= 1
 fuzz: $(MARK)
@@ -58,7 +57,7 @@ check: lint test-all
 
 # The manual pages and the reference of commands and of the configuration file, from the texts of the help.
 manual: $(MARK)
-	$(BIN)/python -m superhosts.cli._manual man docs/reference
+	$(BIN)/python docs/manual.py man docs/reference
 
 # The documentation as a site, in build/docs/site; a broken link is an error.
 docs: $(MARK)

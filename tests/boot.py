@@ -53,7 +53,6 @@ CONFIGURED = {
 
 
 def main() -> None:
-    """Boot, and check what happened."""
     if os.geteuid() or shutil.which("systemd-nspawn") is None:
         sys.exit("boot.py: run it as root, with systemd-nspawn installed (Debian: systemd-container)")
     with tempfile.TemporaryDirectory() as made:

@@ -13,9 +13,11 @@ from typing import Any
 
 import nats
 import nats.errors
+import nats.js.errors
 import numpy as np
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js import JetStreamContext
 from nats.js.api import StreamConfig, StreamInfo, StreamState
 
 from fleets import window
@@ -28,9 +30,13 @@ from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.credentials import NatsOptions, Timing
 from superhosts.fleet.nats.messages import Chunk
+from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.send import NO_ROOM
 from superhosts.fleet.spool import Spool
 
 MIB = 1 << 20
+NEVER = 3600.0  # seconds: what a test does not speak of does not happen in it, however slow the machine is
+ANSWER = 10.0  # seconds after which `queued` asks again
 
 
 # Attempts follow each other quickly, and a slow answer does not count as a link that does not work.
@@ -48,8 +54,6 @@ def server_pid(broker: Broker) -> int | None:
 
 
 def accepts(broker: Broker, seed: Path | None) -> bool:
-    """Return True if the server accepts a client with this seed."""
-
     async def attempt() -> bool:
         async def silent(error: Exception) -> None:
             pass
@@ -108,6 +112,57 @@ def as_client(options: NatsOptions, work: Callable[[Client, list[str]], Awaitabl
                 raise
 
 
+def as_site(broker: Broker, site: str) -> NatsOptions:
+    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
+
+
+def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
+    say = (said if said is not None else []).append
+    defaults = {"cap": broker.cap, "ack_wait": NEVER, "admitted": broker.admitted}
+    return NatsReceiver(broker.options, say, **{**defaults, **options})
+
+
+def queued(broker: Broker) -> dict[str, int]:
+    """The pieces that wait in the queue, by subject."""
+
+    async def work(client: Client, errors: list[str]) -> dict[str, int]:
+        info = await client.jetstream(timeout=ANSWER).stream_info("superhosts", subjects_filter=">")
+        return dict(info.state.subjects or {})
+
+    for _ in range(int(DEADLINE / ANSWER)):
+        try:
+            found: dict[str, int] = as_client(broker.options, work)
+        except nats.js.errors.ServiceUnavailableError:  # for a moment, while the server reads its new configuration
+            return {"unknown": -1}
+        except nats.errors.TimeoutError:  # it may also drop a question then
+            continue
+        return found
+    raise AssertionError("the server does not answer")
+
+
+def publish(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], attempt: str = "0") -> None:
+    """Send pieces as an edge does: where a site's share of the queue is full, again a moment later."""
+
+    async def work(client: Client, errors: list[str]) -> None:
+        js = client.jetstream(timeout=DEADLINE)
+        for place, (chunk, data) in enumerate(chunks):
+            while not await try_to_send(js, data, chunk.headers(f"{attempt}-{place}")):
+                await asyncio.sleep(0.02)
+
+    async def try_to_send(js: JetStreamContext, data: bytes, headers: dict[str, str]) -> bool:
+        try:
+            await js.publish(f"superhosts.from.{site}.chunk", data, headers=headers)
+        except nats.js.errors.ServiceUnavailableError as error:
+            if error.err_code not in NO_ROOM:
+                raise
+            return False
+        return True
+
+    options = as_site(broker, site)
+    is_enrolled = options.nkey is not None and options.nkey.exists()
+    as_client(options if is_enrolled else broker.options, work, f"_INBOX.{site}")
+
+
 async def settle(client: Client) -> None:
     """Wait until the server has processed everything that was sent and its answers have arrived."""
     for _ in range(2):  # The first request may overtake earlier messages.
@@ -130,15 +185,12 @@ def noise(folder: Path, site: str, number: int = 0, size: int = 100_000) -> Path
 
 
 def pieces(path: Path, step: int) -> list[tuple[Chunk, bytes]]:
-    """Split a file into pieces."""
     data = path.read_bytes()
     starts = range(0, len(data), step)
     return [(Chunk(path.name, i, step, len(data)), data[at : at + step]) for i, at in enumerate(starts)]
 
 
 class KeepingIntake:
-    """An intake that keeps complete sketches and returns receipts."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "incoming"
         self.kept = folder / "kept"
@@ -175,7 +227,6 @@ class KeepingIntake:
 
 @contextmanager
 def running(run: Callable[[Any, threading.Event], None], other: Any) -> Iterator[None]:
-    """Run one end of a link in a thread during the block."""
     stop, failures = threading.Event(), []
 
     def target() -> None:
@@ -195,9 +246,15 @@ def running(run: Callable[[Any, threading.Event], None], other: Any) -> Iterator
     assert failures == []
 
 
-class ClosingServer:
-    """A server that ends every connection at once."""
+@contextmanager
+def receiving(receiver: NatsReceiver, intake: Any) -> Iterator[None]:
+    """Run the hub's end of a link during the block, from the moment in which it is connected."""
+    with running(receiver.run, intake):
+        eventually(lambda: receiver.counters.connects)
+        yield
 
+
+class ClosingServer:
     def __init__(self, url: str) -> None:
         self.connections = 0
         host, _, port = url.rpartition("/")[2].rpartition(":")
@@ -225,8 +282,6 @@ def eventually(condition: Callable[[], Any]) -> None:
 
 
 class Heard:
-    """A link that collects messages."""
-
     def __init__(self) -> None:
         self.said: list[tuple[str, bytes]] = []
         self.client = self

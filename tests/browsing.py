@@ -32,7 +32,6 @@ NEED = "SUPERHOSTS_NEED_CHROMIUM"
 
 @contextlib.contextmanager
 def chromium(profile: Path) -> Iterator[BrowserContext]:
-    """Yield a browser with an empty profile."""
     program = needed("chromium", NEED)
     sync_playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").sync_playwright
     with sync_playwright() as playwright:
@@ -47,8 +46,6 @@ def chromium(profile: Path) -> Iterator[BrowserContext]:
 
 
 class Visit:
-    """A page of the dashboard, and what went wrong in it."""
-
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.url = url
         self.problems: list[str] = []

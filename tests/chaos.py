@@ -33,7 +33,6 @@ from processes import (
     broker_pid,
     make_edge,
     make_hub,
-    make_hub_on_files,
     one_process,
     rows,
     sites_traffic,
@@ -69,7 +68,6 @@ NATS_OR_BOTH, FILES_OR_BOTH = (  # one link in the usual run, both in a long one
 
 
 def need_link(*, by_files: bool) -> None:
-    """Skip a test that uses NATS if its packages are not installed."""
     if not by_files:
         pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
 
@@ -81,7 +79,6 @@ def share(percent: int, least: int = 2) -> int:
 
 @contextmanager
 def with_note(text: str) -> Iterator[None]:
-    """Add to a failure the command that reproduces it."""
     try:
         yield
     except BaseException as error:
@@ -108,10 +105,8 @@ class Fleet:
         length = f"{PANES * SECONDS}s"
         cut = ["--window", length, "--slide", f"{SECONDS}s"] if slides else ["--window", f"{SECONDS}s"]
         self.archive = folder / "archive"
-        make = make_hub_on_files if by_files else make_hub
-        self.hub, link = make(
-            folder, "--grace", "3s", "--threshold", str(THRESHOLD), *(cut if slides else []), sites=SITES
-        )
+        options = ["--grace", "3s", "--threshold", str(THRESHOLD), *(cut if slides else [])]
+        self.hub, link = make_hub(folder, *options, sites=SITES, by_files=by_files)
         self.url = link[-1]
         self.edges: dict[str, Node] = {}
         self.captures: dict[str, list[Path]] = {}  # captures of each site, one per window
@@ -158,7 +153,6 @@ class Fleet:
             put(self.captures[site][number], self.folder / "captures" / site)
 
     def is_exact(self) -> bool:
-        """Return True if the unions of all completed windows equal those of one process."""
         if not self.hub.running and self.hub.process is not None and self.hub.process.returncode not in (0, -9):
             raise AssertionError(f"the hub has ended with status {self.hub.process.returncode}")
         wanted = self.windows[: self.ended]
@@ -169,7 +163,6 @@ class Fleet:
         return exact and (not self.slides or self._is_sliding_exact())
 
     def check(self) -> None:
-        """Wait until the unions are exact, and check that no process has failed unexpectedly."""
         wait_for(self.is_exact, f"the unions of {self.ended} windows are those of one process")
         for name, node in self.nodes.items():
             assert "Traceback" not in node.words, f"{name} shows a traceback"
@@ -213,7 +206,6 @@ class Fleet:
         self.truth = one_process(right, f"{SECONDS}s")
 
     def packets_read(self, site: str) -> int:
-        """Return the number of packets that an edge has read since its start, from its status."""
         status = read_json(self.folder / f"spool-{site}" / "status.json")
         return 0 if status is None else int(status["scan"]["packets"])
 
@@ -237,7 +229,6 @@ class Fleet:
 
     @functools.cached_property
     def sliding_truth(self) -> list[list[dict[str, Any]]]:
-        """The rows of each window that slides, by one process."""
         paths = sorted(path for each in self.captures.values() for path in each)
         cut = {"window": f"{PANES * SECONDS}s", "slide": f"{SECONDS}s", "threshold": THRESHOLD}
         common: dict[str, Any] = {"memory": COMMON[1], "device": "cpu", "threads": 1, "exact": False}
@@ -257,7 +248,6 @@ class Fleet:
 
 
 def write_windows(folder: Path, batches: list[PacketBatch]) -> list[Path]:
-    """Write a site's traffic as one capture per window."""
     folder.mkdir(parents=True)
     whole = PacketBatch(4, *(np.concatenate([getattr(b, name) for b in batches]) for name in ("src", "dst", "time")))
     indices = whole.time // (SECONDS * 10**9)
@@ -379,7 +369,6 @@ def under(node: Node, prefix: tuple[str, ...], fleet: Fleet) -> Iterator[None]:
 
 @contextmanager
 def kill_at_call(fleet: Fleet, chance: random.Random) -> Iterator[None]:
-    """Kill one process (SIGKILL) before a system call that makes data durable."""
     node = chance.choice(list(fleet.nodes.values()))
     calls = chance.choice([SYNC, RENAME, UNLINK])
     when = 1 if fleet.killed_at_calls == 0 else chance.randint(1, 8)

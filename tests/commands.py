@@ -28,7 +28,6 @@ Run = Callable[..., Ended]
 
 
 @cache
-@cache
 def parsed_commands() -> dict[str, Any]:
     """Return every command with its options, as typer parses it, by its full name."""
     return {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}
@@ -39,7 +38,6 @@ def command(*arguments: object) -> list[str]:
 
 
 def start(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
-    """Start `superhosts ARGUMENTS` as a separate process."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     return forking.start([*map(str, arguments)], **{**pipes, **options})
 

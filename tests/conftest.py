@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from isolation import isolate
-from warming import concerns_a_rival, warm_up
+from warming import warm_up
 
 if TYPE_CHECKING:
     from commands import Run
@@ -48,6 +48,7 @@ if "SUPERHOSTS_TEST_GPU" not in os.environ:
 
     simulator.mend()
 
+RIVALS = ("dcds", "vbfa", "gse", "filter", "spreadsketch", "rgs", "pairsample")
 SPREAD = ("test_chaos", "test_fleet", "test_hub_process")  # files whose tests mostly start processes and wait for them
 
 # The first call of a compiled function may compile for seconds, so no test has a deadline. A machine with other work
@@ -94,7 +95,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     So no long one begins when the rest is done.
     """
     for item in items:
-        if hasattr(item, "callspec") and concerns_a_rival(item.callspec.params.values()):
+        given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        if any(each in RIVALS for each in given if isinstance(each, str)):
             item.add_marker("slow")
     items.sort(key=lambda item: not item.path.name.startswith(SPREAD))
 
@@ -117,7 +119,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.fixture
 def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """Return a function that makes bytes, or an open file, the standard input."""
     from faults import FakeStdin
 
     return lambda data: monkeypatch.setattr(sys, "stdin", FakeStdin(data))
@@ -125,7 +126,6 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
 
 @pytest.fixture
 def pipe() -> Iterator[Pipes]:
-    """Return a function that opens a pipe into which a capture program writes."""
     from livescans import pipes
 
     with pipes() as make:
@@ -134,7 +134,6 @@ def pipe() -> Iterator[Pipes]:
 
 @pytest.fixture
 def live() -> Iterator[Start]:
-    """Return a function that starts a scan of live inputs in a thread."""
     from livescans import live_scans
 
     with live_scans() as start:
@@ -151,7 +150,6 @@ def own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs `superhosts ARGUMENTS` in this process."""
     from commands import Ended
     from superhosts import cli
 

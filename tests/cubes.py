@@ -22,7 +22,6 @@ def filled_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> naive.Cube:
 
 
 def assert_equal_to_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> None:
-    """Compare every bit, every label and the cached zero counts of a cube with the oracle."""
     oracle = filled_oracle(cube, pairs)
     bits = np.zeros((cube.geometry.total_columns, cube.geometry.rows), bool)
     for column, rows in oracle.columns.items():

@@ -96,7 +96,6 @@ class Seen(SiteEstimates):
 
 
 def rows_of(window: int, count: int = 36) -> list[dict[str, Any]]:
-    """Return the rows of a window: some well-known hosts, and others that come and go."""
     dice = random.Random(window)
     found = [
         row("10.0.0.1", 24_000 + dice.randrange(-900, 900), window),
@@ -117,32 +116,16 @@ def report(window: int, rows: list[dict[str, Any]] | None = None, **more: Any) -
     found = rows_of(window) if rows is None else rows
     start = NOON + window * LENGTH
     title = f"{len(found)} hosts with at least 1024 peers"
-    settings: dict[str, Any] = {
-        "sites": SITES,
-        "missing": [],
-        "refused": {},
-        "title": title,
-        "revision": 1,
-        "threshold": 1024.0,
-        **more,
-    }
+    settings: dict[str, Any] = {"sites": SITES, "missing": [], "refused": {}, "title": title, **more}
+    settings = {"revision": 1, "threshold": 1024.0, **settings}
     rows = HubRows(found, Seen(found), settings["missing"], settings["revision"])
     return HubReport(rows=rows, window=Window(start, start + LENGTH), **settings)
 
 
 def site(**more: Any) -> dict[str, Any]:
-    """Return what a hub's roster knows of a site."""
     usual = {"seen": NOON / 1e9 + 86_000, "version": "0.1.0", "window_end": NOON / 1e9 + 24 * 300, "clock": 0.02}
-    return {
-        **usual,
-        "spool_sketches": 0,
-        "spool_bytes": 0,
-        "accepted": 288,
-        "refused": 0,
-        "slowed": 0,
-        "mismatch": "",
-        **more,
-    }
+    counts = dict.fromkeys(("spool_sketches", "spool_bytes", "refused", "slowed"), 0)
+    return {**usual, **counts, "accepted": 288, "mismatch": "", **more}
 
 
 class Shown:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -14,8 +12,7 @@ import pytest
 def on_small_disk(folder: Path, ballast: str = "968k") -> tuple[Path, tuple[str, ...]]:
     """A file system of 1 MiB that is full until the file make-room is there, and the words that run a process with it.
 
-    Only that process sees what is in the returned folder; `seen_by` says where others find it. With a ballast of 1
-    MiB or more, nothing at all has room.
+    Only that process sees what is in the returned folder. With a ballast of 1 MiB or more, nothing at all has room.
     """
     if shutil.which("unshare") is None:
         pytest.skip("needs a small file system of its own: there is no unshare here")
@@ -35,14 +32,3 @@ def on_small_disk(folder: Path, ballast: str = "968k") -> tuple[Path, tuple[str,
         "wait $pid; status=$?; while kill -0 $pid 2>/dev/null; do wait $pid; status=$?; done; exit $status\n"
     )
     return small, ("unshare", "-rm", "sh", str(script))
-
-
-def kill_program(folder: Path) -> None:
-    """Kill the program that runs with the small disk of a folder, not the shell around it."""
-    os.kill(int((folder / "program.pid").read_text()), signal.SIGKILL)
-
-
-def seen_by(process: subprocess.Popen[bytes] | None, path: Path) -> Path:
-    """Return where to find a path of a process with file systems of its own."""
-    assert process is not None
-    return Path(f"/proc/{process.pid}/root{path}")

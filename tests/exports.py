@@ -76,7 +76,6 @@ def a_set(number: int, content: bytes, padding: int = 0) -> bytes:
 
 
 def template(number: int, fields: Sequence[Field], *, is_ipfix: bool = False) -> bytes:
-    """Return the set of one template."""
     record = struct.pack("!HH", number, len(fields)) + b"".join(field(each, is_ipfix=is_ipfix) for each in fields)
     return a_set(2 if is_ipfix else 0, record)
 
@@ -140,7 +139,6 @@ def raw_header(frame: bytes, protocol: int = 1) -> bytes:
 
 
 def sampled(src: str, dst: str, protocol: int = 6, ports: tuple[int, int] = (1024, 80), flags: int = 2) -> bytes:
-    """Return the record of a sampled IPv4 or IPv6 packet."""
     ends = address(src) + address(dst)
     numbers = struct.pack("!II", 60, protocol) + ends + struct.pack("!IIII", *ports, flags, 0)
     return tagged(3 if len(ends) == 8 else 4, numbers)
@@ -150,7 +148,6 @@ def sampled(src: str, dst: str, protocol: int = 6, ports: tuple[int, int] = (102
 
 
 def batch(datagrams: Sequence[bytes], exporter: str | Sequence[str] = "192.0.2.1", received: int = 0) -> Batch:
-    """Return datagrams as a batch."""
     sizes = [len(each) for each in datagrams]
     rows = np.zeros((len(sizes), 4), np.int64)
     rows[:, 1] = np.cumsum(sizes)
@@ -196,7 +193,6 @@ class Reading:
 
     @property
     def ends(self) -> list[tuple[str, str]]:
-        """Source and destination of all records, as text."""
         return [(str(ip_address(row[0])), str(ip_address(row[1]))) for row in self.ipv4 + self.ipv6]
 
     @property

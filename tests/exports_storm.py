@@ -31,7 +31,6 @@ LAST = 999  # the template that the honest exporter sends in the end
 
 
 def hostile(rng: random.Random) -> bytes:
-    """Return a datagram that means no good."""
     kind, domain = rng.randrange(6), rng.randrange(1 << 20)
     fields: list[e.Field] = [
         (rng.randrange(400), rng.choice((0, 1, 4, 16, 65535))) for _ in range(rng.randrange(1, 60))
@@ -56,21 +55,12 @@ def resident(process: int) -> int:
 
 
 def storm(seconds: float, seed: int = 1) -> dict[str, int]:
-    """Attack a scan for some time; return what it counted."""
     rng, port = random.Random(seed), free_port()
     with tempfile.TemporaryDirectory() as made:
         counters, state = Path(made, "counters.json"), Path(made, "state.json")
         command = [sys.executable, "-m", "superhosts", "scan", f"netflow://{HONEST}:{port}?templates={state}", "-q"]
-        command += [
-            "--counters",
-            str(counters),
-            "--window",
-            "24h",
-            "--key-file",
-            "public",
-            "--output",
-            f"{made}/rows.jsonl",
-        ]
+        command += ["--counters", str(counters), "--window", "24h", "--key-file", "public"]
+        command += ["--output", f"{made}/rows.jsonl"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             wait_listening(port)
@@ -109,13 +99,7 @@ def storm(seconds: float, seed: int = 1) -> dict[str, int]:
         assert row["lost_datagrams"] == 0
         assert state.stat().st_size < 16 << 20
         kept = {name: status[name] for name in ("given_up", "bad_templates", "damaged", "sets_without_template")}
-        return {
-            "honest": honest,
-            "hostile": sent,
-            "memory_mib": most >> 20,
-            "state_bytes": state.stat().st_size,
-            **kept,
-        }
+        return {"honest": honest, "hostile": sent, "memory_mib": most >> 20, "bytes": state.stat().st_size, **kept}
 
 
 if __name__ == "__main__":

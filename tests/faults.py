@@ -27,8 +27,6 @@ def full_disk(room: int = 0) -> Iterator[None]:
 
 
 class FakeStdin:
-    """Standard input that gives the bytes of another file."""
-
     def __init__(self, data: bytes | io.BufferedIOBase) -> None:
         self.buffer: Any = io.BytesIO(data) if isinstance(data, bytes) else data
 

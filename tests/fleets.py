@@ -42,7 +42,6 @@ def make_sketch(
 
 
 def write_parcel(sketch: Sketch, folder: Path, site: str | None = None) -> Path:
-    """Save a sketch under the name of its sketch."""
     folder.mkdir(parents=True, exist_ok=True)
     fresh = folder / ".fresh.tmp"
     sketch.save(fresh)
@@ -62,7 +61,6 @@ def forge_parcel(
 
 
 def damage(path: Path, offset: int = -100) -> None:
-    """Flip a byte of a file."""
     data = bytearray(path.read_bytes())
     data[offset] ^= 0xFF
     path.write_bytes(bytes(data))

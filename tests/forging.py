@@ -31,7 +31,6 @@ def columns(bits: int, count: int = 300, seed: int = 1) -> tuple[np.ndarray, np.
 
 
 def make(name: str, bits: int = 32, seed: int = 1, **options: Any) -> Any:
-    """Return a small detector that has seen some pairs."""
     if name == "cube":
         detector: Any = sh.Cube(geometry=sh.Geometry.for_memory("1MiB", bits), exact=False, **options)
     elif name == "tiny":
@@ -48,7 +47,6 @@ def make(name: str, bits: int = 32, seed: int = 1, **options: Any) -> Any:
 def bundle(
     site: str = "ams", start: int = 0, seed: int = 1, make_part: Callable[..., Any] = make, **options: Any
 ) -> Any:
-    """Return a sketch of both address families, with window, site and counters."""
     sketch = sh.Sketch(window=sh.Window(start, start + 300), site=site)
     for part, bits in ((sh.Part(4), 32), (sh.Part(6), 64), (sh.Part(4, "outer", "in"), 32)):
         sketch.parts[part] = make_part("tiny", bits, seed + bits, **options)
@@ -59,7 +57,6 @@ def bundle(
 
 
 def state(sketch: Any) -> Any:
-    """Return a copy of the complete state of a sketch."""
     return copy.deepcopy((content(sketch), sketch.window, sketch.sites, sketch.entries))
 
 

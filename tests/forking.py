@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import warming
+import superhosts as sh
+from traffic import three_windows, write
 
 IMPORTED = ["cli.scan", "cli.edge", "cli.hub", "cli.hosts", "pipeline.scan", "output.table", "fleet.nats.receive"]
 NUMBER = struct.Struct("i")
@@ -37,7 +38,6 @@ PLAIN = {"stdin", "stdout", "stderr", "cwd"}  # arguments of Popen that a forked
 
 
 def start(arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start `superhosts ARGUMENTS` with these options of Popen."""
     command = [sys.executable, "-m", "superhosts", *arguments]
     if set(options) <= PLAIN and hasattr(os, "fork"):
         return Forked(command, **options)
@@ -45,8 +45,6 @@ def start(arguments: list[str], **options: Any) -> subprocess.Popen[bytes]:
 
 
 class Forked(subprocess.Popen[bytes]):
-    """A command that the server of this test worker has forked."""
-
     def _execute_child(self, args: list[str], *rest: Any) -> None:
         bound = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
         self._link, theirs = socket.socketpair()
@@ -150,7 +148,6 @@ def serve(control: socket.socket) -> dict[str, Any]:
 
 
 def _report(running: dict[int, socket.socket]) -> None:
-    """Send the status of every process that has ended to whoever started it."""
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
@@ -176,12 +173,11 @@ def become(request: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Load, serve, and in a forked process run the command."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
     for name in IMPORTED:
         importlib.import_module(f"superhosts.{name}")
     with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, SUPERHOSTS_THREADS="1"):
-        warming.use("cube", Path(folder))  # load the machine code of the default detector, too
+        _use_cube(Path(folder))
     assert _thread_count() == 1  # A thread would not survive a fork, nor release the locks that it holds.
     gc.freeze()  # A forked process neither collects what is loaded nor copies it to do so.
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
@@ -190,8 +186,17 @@ def main() -> None:
     run()
 
 
+def _use_cube(folder: Path) -> None:
+    """Load the machine code of the default detector, too: scan, save, load, merge and query."""
+    union, capture = sh.Sketch(), write(folder / "a.pcap", three_windows())
+    for result in sh.scan(capture, inner="10.0.0.0/8", device="cpu"):
+        result.sketch.save(folder / "a.cube")
+        sh.load(folder / "a.cube").estimate("10.0.0.7")
+        union.merge_file(folder / "a.cube")
+    union.super_hosts(1024)
+
+
 def _thread_count() -> int:
-    """Return the threads of this process, where possible with those of libraries."""
     tasks = Path("/proc/self/task")
     return len(list(tasks.iterdir())) if tasks.exists() else threading.active_count()
 

@@ -17,7 +17,6 @@ T = 1_700_000_000 * p.SECOND + 123_456_000
 
 
 def rows(path: Path | str, **options: int) -> tuple[list[Row], SourceCounters]:
-    """Return the packets of a capture, by address family, and the counters."""
     source = open_capture(path, **options)
     found: list[Row] = []
     for batches in source.blocks():

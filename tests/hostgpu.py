@@ -39,11 +39,9 @@ class HostGpu:
         return function
 
     def names(self) -> list[str]:
-        """Return the names of the functions that were called."""
         return [name for name, _ in self.log]
 
     def calls(self, name: str) -> list[tuple[int, ...]]:
-        """Return the arguments of all calls of a function."""
         return [words for called, words in self.log if called == name]
 
     def _cuDeviceGetCount(self, count: Any) -> None:  # noqa: N802

@@ -7,7 +7,7 @@ import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import superhosts as sh
 from fleets import SETTINGS, make_sketch, write_parcel
@@ -27,8 +27,6 @@ Accept = Callable[[Path, str, str], Receipt]
 
 
 class Node:
-    """A hub without a link, and its messages."""
-
     def __init__(
         self,
         folder: Path,
@@ -64,9 +62,18 @@ class Node:
         self._arrivals = itertools.count()
 
     def send(self, sketch: Sketch, site: str | None = None) -> Receipt:
-        """Deliver a sketch to the hub and return its receipt."""
         path = write_parcel(sketch, self.folder / "wire", site)
         return self.arrive(path, site or min(sketch.sites))
+
+    def send_all(self, *sketches: Sketch) -> Self:
+        for sketch in sketches:
+            self.send(sketch)
+        return self
+
+    def step(self, *sketches: Sketch) -> Self:
+        """Deliver sketches, and let the hub report what is ready."""
+        self.send_all(*sketches).hub.step()
+        return self
 
     def arrive(self, path: Path, site: str) -> Receipt:
         arrived = self.intake.folder / f"{next(self._arrivals)}.part"
@@ -94,7 +101,6 @@ class WatchedIntake:
 
 
 def full(path: Path, name: str, site: str) -> Receipt:
-    """Accept nothing, as an intake on a full disk."""
     raise OSError(errno.ENOSPC, "No space left on device")
 
 

@@ -32,8 +32,6 @@ NO_CLOCK = replace(QUICK, caught_up=1e9)  # windows close only by what the input
 
 
 class Clock:
-    """A clock that stands still until it is set."""
-
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
 
@@ -42,8 +40,6 @@ class Clock:
 
 
 class Pipe:
-    """A pipe into which a capture program writes."""
-
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
         self.path = f"/dev/fd/{self._read}"
@@ -65,7 +61,6 @@ class Pipe:
             self._read = -1
 
     def close(self) -> None:
-        """End the traffic."""
         self.deafen()
         if self._write >= 0:
             os.close(self._write)
@@ -73,8 +68,6 @@ class Pipe:
 
 
 class Live:
-    """A scan that runs in a thread, and its results so far."""
-
     def __init__(self, sources: Sequence[Source], settings: dict[str, Any] = EXACT, **options: Any) -> None:
         self.results: list[WindowResult] = []
         self.error: BaseException | None = None
@@ -102,7 +95,6 @@ class Live:
 
     @property
     def seen(self) -> list[tuple[int, int]]:
-        """Windows counted from noon, and their packets."""
         return [((result.window.start - NOON) // LENGTH, result.packets) for result in self.results]
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -123,7 +115,6 @@ class Live:
         self.go_on(5)  # the first four, of packets and of the clock in turn, may have begun earlier
 
     def go_on(self, steps: int) -> None:
-        """Wait until the scan has made so many steps more."""
         before = self.steps
         self.until(lambda: self.steps >= before + steps)
 
@@ -149,7 +140,6 @@ Start = Callable[..., Live]
 
 @contextmanager
 def pipes() -> Iterator[Pipes]:
-    """Yield a function that opens pipes; close them in the end."""
     opened: list[Pipe] = []
 
     def make() -> Pipe:
@@ -163,7 +153,6 @@ def pipes() -> Iterator[Pipes]:
 
 @contextmanager
 def live_scans() -> Iterator[Start]:
-    """Yield a function that starts scans; stop them in the end."""
     runs: list[Live] = []
 
     def start(*sources: Source, **options: Any) -> Live:

@@ -49,7 +49,6 @@ class Capture:
     packets: int = 0  # each once, even if it has two rows
 
     def add(self, frame: bytes, link: int, time: int) -> None:
-        """Add the packets of a frame."""
         if link not in LINKS:
             self.packets += 1
             self.unsupported[link] = self.unsupported.get(link, 0) + 1
@@ -77,7 +76,6 @@ class Capture:
                 (self.details4 if family == 4 else self.details6).append(naive_frames.details(each))
 
     def miss(self, problem: Exception, link: int) -> None:
-        """Count a packet without addresses."""
         if isinstance(problem, Unsupported):
             self.unsupported[link] = self.unsupported.get(link, 0) + 1
         self.not_ip += isinstance(problem, NotIp)
@@ -138,8 +136,6 @@ class Interface:
 
 
 class Pcapng:
-    """The blocks of a file, read in order."""
-
     def __init__(self, data: bytes, found: Capture) -> None:
         self.data = data
         self.found = found
@@ -242,7 +238,6 @@ class Pcapng:
 
 
 def read(data: bytes, tunnels: str = "outer") -> Capture:
-    """Read an uncompressed capture."""
     found = Capture(tunnels)
     if data[:4] == b"\x0a\x0d\x0d\x0a":
         Pcapng(data, found).read()

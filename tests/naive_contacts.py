@@ -11,8 +11,6 @@ SYN, RST, ACK = 2, 4, 16
 
 @dataclass(frozen=True)
 class Packet:
-    """A packet or a record, with what is known of it."""
-
     src: int
     dst: int
     protocol: int | None = None

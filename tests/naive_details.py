@@ -109,7 +109,6 @@ def of_argus(record: Fields) -> int:
 
 
 def of_record(record: Fields, names: tuple[str, str, str, str], icmp: str = "", *, icmp_in_dport: bool = False) -> int:
-    """Return the details of a record in one direction, given the names of protocol, ports and flags."""
     proto, sport, dport, flag = (record.get(name) for name in names)
     to, kind = up_to(dport, 65535), up_to(record.get(icmp), 255)
     if kind is None and icmp_in_dport:

@@ -20,8 +20,6 @@ MIXER = 0xD6E8FEB86659FD93
 
 
 class Packet(NamedTuple):
-    """One packet: its ends as integers, its time and its details."""
-
     src: int
     dst: int
     time: int
@@ -34,7 +32,6 @@ def key_of(secret: bytes) -> Key:
 
 
 def hash_of(low: int, high: int, family: int, secret: bytes) -> int:
-    """Return the hash of a pair."""
     key = key_of(secret)
     return mangle64(low << 32 | high, key) if family == 4 else pair_hash(fold(low, key), fold(high, key), key)
 
@@ -109,7 +106,6 @@ def service(detail: int) -> tuple[int, int, int, bool] | None:
 
 
 def sample(packets: Iterable[Packet], family: int, size: int, secret: bytes) -> list[list[int]]:
-    """Return the rows of the sample of these packets, in order."""
     pairs = defaultdict(list)
     for packet in packets:
         low, high = sorted((packet.src, packet.dst))

@@ -14,7 +14,6 @@ STARTS = {22: "uptime", 150: "s", 152: "ms", 154: "ntp", 156: "ntp", 158: "delta
 ENDS = {21: "uptime", 151: "s", 153: "ms", 155: "ntp", 157: "ntp", 159: "delta"}
 EVENTS = {322: "s", 323: "ms", 324: "ntp", 325: "ntp", 258: "ms"}
 BEST = ["ntp", "ms", "delta", "s", "uptime"]
-MAPPED = 0xFFFF << 32
 
 
 class Bad(Exception):  # noqa: N818

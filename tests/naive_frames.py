@@ -37,7 +37,6 @@ class Unsupported(Exception):  # noqa: N818
 
 
 def number(data: bytes, start: int, length: int, order: str = "big") -> int:
-    """Read `length` bytes."""
     if start + length > len(data):
         raise Truncated
     return int.from_bytes(data[start : start + length], order)  # type: ignore[arg-type]
@@ -60,7 +59,6 @@ class Part:
 
 
 def packets_of(link: int, frame: bytes) -> list[Part]:
-    """Return the packets of a frame."""
     if link in (192, 258, 149):
         size = number(frame, 2, 2, "little") if link == 192 else number(frame, 0, 4, "little")
         inner = number(frame, 4, 4, "little") if link == 192 else number(frame, 8, 4, "little")
@@ -330,7 +328,6 @@ def behind_llc(rest: bytes) -> bytes:
 
 
 def addresses(header: bytes) -> tuple[int, int, int]:
-    """Return the version and both addresses of an IP header."""
     if header[0] >> 4 == 4:
         return 4, number(header, 12, 4), number(header, 16, 4)
     return 6, number(header, 8, 16), number(header, 24, 16)

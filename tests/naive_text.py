@@ -30,15 +30,12 @@ _DATE = re.compile(
 
 @dataclass
 class Reading:
-    """What a text holds."""
-
     rows: list[Row] = field(default_factory=list)
     bad: int = 0
     skipped: int = 0
 
 
 def address(text: str) -> tuple[int, int] | None:
-    """Return the family and the number of an address."""
     if text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 1 << 32:
         return 4, int(text)
     try:
@@ -51,7 +48,6 @@ def address(text: str) -> tuple[int, int] | None:
 
 
 def number(text: str, unit: str = "") -> int | None:
-    """Return nanoseconds of a number of units."""
     if not _NUMBER.fullmatch(text):
         return None
     with localcontext() as context:
@@ -66,7 +62,6 @@ def number(text: str, unit: str = "") -> int | None:
 
 
 def time(text: str, unit: str = "") -> int | None:
-    """Return nanoseconds since the epoch."""
     if len(text) < 10 or text[4] not in "-/":
         found = number(text, unit)
         return found if found is None or found < 9_214_646_400 * 10**9 else None
@@ -114,7 +109,6 @@ def put(reading: Reading, src: str | None, dst: str | None, when: str | None, un
 
 
 def read_csv(text: str, delimiter: str = ",", columns: tuple[str, str, str] = ("src", "dst", "time")) -> Reading:
-    """Read delimited text with a header."""
     reading = Reading()
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     header = [name.strip() for name in next(lines)]

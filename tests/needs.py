@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from superhosts.sources.livecapture.bpf import load_libpcap
+from superhosts.sources.livecapture import load_libpcap
 
 
 def needed(program: str, variable: str) -> str:

@@ -53,7 +53,6 @@ def missing() -> str:
 
 
 def need_namespaces() -> None:
-    """Skip a test, or fail it, where there are no namespaces."""
     why = missing()
     if why and os.environ.get("SUPERHOSTS_NEED_NETNS"):
         pytest.fail(why)
@@ -62,8 +61,6 @@ def need_namespaces() -> None:
 
 
 class Capture:
-    """A command that captures in a namespace."""
-
     def __init__(self, process: subprocess.Popen[bytes], folder: Path) -> None:
         self.process, self.folder = process, folder
 
@@ -91,11 +88,9 @@ class Capture:
 
     @property
     def found(self) -> dict[str, int]:
-        """The hosts of all rows, and their peers."""
         return {row["host"]: row["peers"] for row in self.rows}
 
     def end(self, number: int = signal.SIGINT) -> Capture:
-        """Stop it and wait for its end."""
         self.process.send_signal(number)
         self.process.wait(DEADLINE)
         return self
@@ -116,7 +111,6 @@ class Namespace:
         self.run("ip", "link", "set", "lo", "up")
 
     def run(self, *command: str, **options: Any) -> str:
-        """Run a command inside and return what it prints."""
         done = subprocess.run([*self.inside, *command], capture_output=True, text=True, timeout=DEADLINE, **options)
         assert done.returncode == 0, (command, done.stderr)
         return done.stdout
@@ -128,13 +122,11 @@ class Namespace:
             self.run("ip", "link", "set", each, "up")
 
     def send(self, frames: Frames, interface: str = "far0") -> None:
-        """Send frames into an interface, one after the other."""
         self._sent += 1
         path = write(self.folder / f"sent-{self._sent}.pcap", frames)
         self.run(sys.executable, "-c", SEND, interface, str(path))
 
     def command(self, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-        """Run `superhosts` to its end."""
         command = [*self.inside, *prefix, sys.executable, "-m", "superhosts", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
 
@@ -161,7 +153,6 @@ class Namespace:
 
 @contextmanager
 def namespace(folder: Path) -> Iterator[Namespace]:
-    """Yield a namespace with a pair of interfaces."""
     need_namespaces()
     made = Namespace(folder)
     try:

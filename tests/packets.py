@@ -14,12 +14,7 @@ SECOND = 1_000_000_000
 
 
 def ipv4(
-    src: str = A4,
-    dst: str = B4,
-    payload: bytes = b"payload!",
-    first: int = 0x45,
-    protocol: int = 17,
-    fragment: int = 0,
+    src: str = A4, dst: str = B4, payload: bytes = b"payload!", first: int = 0x45, protocol: int = 17, fragment: int = 0
 ) -> bytes:
     head = struct.pack(">BBHHHBBH", first, 0, 20 + len(payload), 7, fragment, 64, protocol, 0)
     return head + IPv4Address(src).packed + IPv4Address(dst).packed + payload
@@ -90,7 +85,6 @@ def record(time: int, frame: bytes, magic: int = MICRO, order: str = "<", captur
 
 
 def pcap(frames: list[tuple[int, bytes]], link: int = 1, magic: int = MICRO, order: str = "<") -> bytes:
-    """Return a capture of (time in nanoseconds, frame)."""
     return pcap_header(link, magic, order) + b"".join(record(time, frame, magic, order) for time, frame in frames)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
+from typing import Any
 
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
@@ -11,6 +13,16 @@ ROOT = TESTS.parent
 DATA = Path(os.environ.get("SUPERHOSTS_DATA", ROOT.parent / "shared" / "data"))
 REPRO = Path(os.environ.get("SUPERHOSTS_REPRO", ROOT.parent / "shared" / "repro"))
 DOCS = ROOT / "docs"
+
+
+def load_module(path: Path) -> Any:
+    """Return a Python file that is in no package, as a module."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def fleet_guide() -> str:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,11 @@ class Node:
         wait_for(lambda: first in self.words[self._since :] or not self.running, f"{first!r} is said")
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def end(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal, wait for the process to exit, and return its exit status."""
         assert self.process is not None
         if self.running:
             self.process.send_signal(number)
@@ -104,20 +103,18 @@ def free_port() -> int:
             return port
 
 
-def make_hub(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:
-    """Return a hub with an embedded broker, and the options that connect an edge to it."""
-    place = f"127.0.0.1:{free_port()}"
-    keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive"), "--listen", place]
+def make_hub(
+    folder: Path, *options: str, sites: tuple[str, ...] = SITES, by_files: bool = False
+) -> tuple[Node, list[str]]:
+    """Return a hub with an embedded broker, or one that reads a folder, and the options that connect an edge to it."""
+    place, link = f"127.0.0.1:{free_port()}", str(folder / "link")
+    keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive")]
+    keep += ["--from", link] if by_files else ["--listen", place]
     arguments = ["hub", "--state", str(folder / "hub"), "--sites", ",".join(sites), *keep, *COMMON, *options]
-    return Node(folder / "hub.log", *arguments), ["--nats", f"nats://{place}"]
+    return Node(folder / "hub.log", *arguments), ["--to", link] if by_files else ["--nats", f"nats://{place}"]
 
 
-def make_hub_on_files(folder: Path, *options: str, sites: tuple[str, ...] = SITES) -> tuple[Node, list[str]]:
-    """Return a hub that reads a folder, and the options that connect an edge to it."""
-    link = folder / "link"
-    keep = ["--output", str(folder / "found.jsonl"), "--archive", str(folder / "archive"), "--from", str(link)]
-    arguments = ["hub", "--state", str(folder / "hub"), "--sites", ",".join(sites), *keep, *COMMON, *options]
-    return Node(folder / "hub.log", *arguments), ["--to", str(link)]
+make_hub_on_files = partial(make_hub, by_files=True)
 
 
 def make_edge(folder: Path, site: str, link: list[str], *options: str) -> Node:
@@ -164,7 +161,6 @@ def write_captures(folder: Path, batches: list[PacketBatch], packets: int) -> li
 
 
 def packets_in(data: bytes) -> int:
-    """Return the number of packets in a complete capture."""
     place, count = 24, 0
     while place < len(data):
         place += 16 + int.from_bytes(data[place + 8 : place + 12], "little")
@@ -179,7 +175,6 @@ def one_process(paths: list[Path], window: str) -> dict[str, Any]:
 
 
 def unions(archive: Path) -> dict[str, Any]:
-    """Return the content of every window's union in a hub's archive."""
     sketches: list[Sketch] = [load(path) for path in sorted(archive.glob("*/*-hub.cube"))]
     return {str(sketch.window): content(sketch) for sketch in sketches}
 

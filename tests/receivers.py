@@ -25,12 +25,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from waiting import DEADLINE, wait_for
+from waiting import wait_for
 
 
 class Receiver:
-    """A receiver in a process of its own."""
-
     def __init__(self, folder: Path, kind: str, *, port: int = 0, **options: Any) -> None:
         self.file = folder / f"{kind}-{time.monotonic_ns()}.jsonl"
         self.port = port
@@ -55,12 +53,10 @@ class Receiver:
 
     @property
     def got(self) -> list[Any]:
-        """What has come so far."""
         text = self.file.read_text(encoding="utf-8") if self.file.exists() else ""
         return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def wait(self, count: int) -> list[Any]:
-        """Wait for as many messages, and return all of them."""
         wait_for(lambda: len(self.got) >= count, lambda: f"{count} messages; got {self.got}")
         return self.got
 
@@ -197,5 +193,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-__all__ = ["DEADLINE", "Receiver"]

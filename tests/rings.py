@@ -50,7 +50,6 @@ def packet(one: Packet, following: int | None) -> bytes:
 
 
 def block(packets: list[Packet], size: int, status: int = 1) -> bytes:
-    """Return a block of a ring."""
     parts = [packet(one, 0 if number == len(packets) - 1 else None) for number, one in enumerate(packets)]
     data = struct.pack("<5I", 1, 48, status, len(packets), 48).ljust(48, b"\0") + b"".join(parts)
     assert len(data) <= size
@@ -59,8 +58,6 @@ def block(packets: list[Packet], size: int, status: int = 1) -> bytes:
 
 @dataclass
 class Reading:
-    """What a walk finds."""
-
     ipv4: list[Row] = field(default_factory=list)
     ipv6: list[Row] = field(default_factory=list)
     not_ip: int = 0

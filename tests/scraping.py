@@ -22,14 +22,8 @@ class Answer(NamedTuple):
 
 
 class Samples(dict[tuple[str, Labels], float]):
-    """The values of all metrics, by name and labels."""
-
     def of(self, name: str, **labels: str) -> float:
-        """Return the value of a metric with exactly these labels."""
         return self[f"superhosts_{name}", frozenset(labels.items())]
-
-    def labels_of(self, name: str) -> set[Labels]:
-        return {labels for found, labels in self if found == f"superhosts_{name}"}
 
     @property
     def names(self) -> set[str]:

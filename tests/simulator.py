@@ -30,8 +30,6 @@ class Thread(kernel.BlockThread):  # type: ignore[misc]
 
 
 class Manager(kernel.BlockManager):  # type: ignore[misc]
-    """The threads of one block."""
-
     def run(self, grid_point: tuple[int, ...], *args: Any) -> None:
         self._arrivals = threading.Condition()
         self._waiting, self._meetings, self._failed = 0, 0, False
@@ -96,6 +94,5 @@ def _shared_array(self: Any, shape: Any, dtype: Any) -> Any:
 
 
 def mend() -> None:
-    """Install the patches."""
     FakeCUDAShared.array = _shared_array
     kernel.BlockManager = Manager

@@ -26,8 +26,6 @@ def on_gpu(value: Any) -> Any:
 
 
 class OnGpu(np.ndarray):
-    """An array that cannot be combined with an array in main memory."""
-
     __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=(), **named):
@@ -55,8 +53,6 @@ class OnGpu(np.ndarray):
 
 
 class Device:
-    """A context in which a GPU is the current device."""
-
     current: ClassVar[list[int]] = []
 
     def __init__(self, number: int) -> None:

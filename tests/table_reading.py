@@ -18,8 +18,6 @@ Row = tuple[int, int, int, int]
 
 @dataclass
 class Reading:
-    """What the product makes of a table."""
-
     format: str = ""
     rows: list[Row] = field(default_factory=list)
     bad: int = 0

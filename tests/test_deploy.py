@@ -48,7 +48,6 @@ Unit = dict[str, list[str]]
 
 
 def joined(text: str) -> list[str]:
-    """Lines, with those that end in a backslash joined to the next."""
     return re.sub(r"\\\n\s*", "", text).splitlines()
 
 
@@ -70,13 +69,9 @@ def read_env(name: str) -> dict[str, str]:
 
 def unit_commands(name: str) -> Iterator[list[str]]:
     """The words after `superhosts`, as systemd and the shell would give them."""
-    values = {
-        **read_env("hub.env"),
-        **read_env("edge.env"),
-        **read_env("enroll.env"),
-        "STATE_DIRECTORY": "/var/lib/x",
-        "CREDENTIALS_DIRECTORY": "/run/credentials/x",
-    }
+    values = {"STATE_DIRECTORY": "/var/lib/x", "CREDENTIALS_DIRECTORY": "/run/credentials/x"}
+    for part in ("hub", "edge", "enroll"):
+        values |= read_env(f"{part}.env")
     for value in read_unit(UNITS[name])["ExecStart"]:
         line = value.replace("%i", "ams").replace("$$", "$")
         line = re.sub(r"\$\{?(\w+)\}?", lambda match: values[match[1]], line)
@@ -108,13 +103,7 @@ def doc_commands() -> Iterator[list[str]]:
             yield shlex.split(found[1].partition(" > ")[0], comments=True)
 
 
-def program() -> dict[str, Any]:
-    """The commands as typer parses them."""
-    return parsed_commands()
-
-
 def name_of(words: list[str]) -> str:
-    """The command's name, of one word or two."""
     return " ".join(words[:2]) if words[0] in GROUPS else words[0]
 
 
@@ -122,18 +111,14 @@ def options_of(command: Any) -> set[str]:
     return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
-COMMANDS = [
-    *(words for name in sorted(UNITS) for words in unit_commands(name)),
-    *compose_commands(),
-    *container_commands(),
-    *doc_commands(),
-]
+COMMANDS = [words for name in sorted(UNITS) for words in unit_commands(name)]
+COMMANDS += [*compose_commands(), *container_commands(), *doc_commands()]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_line_is_one_that_the_program_takes(words: list[str]) -> None:
     name = name_of(words)
-    context = program()[name].make_context(name, words[len(name.split()) :])  # parses, and does not run
+    context = parsed_commands()[name].make_context(name, words[len(name.split()) :])  # parses, and does not run
     sites = context.params["site"] if "--site" in words else []
     assert all(check_site(site) for site in ([sites] if isinstance(sites, str) else sites))
 
@@ -146,7 +131,7 @@ def test_all_places_were_looked_at() -> None:
 
 
 def test_options_and_commands_within_sentences_exist() -> None:
-    commands = program()
+    commands = parsed_commands()
     known = set().union(*(options_of(command) for command in commands.values()))
     spans = re.findall(r"`([^`\n]+)`", re.sub(r"(?m)^    .*$", "", DOC))
     named = [span.split()[0] for span in spans if span.startswith("--")]
@@ -157,37 +142,26 @@ def test_options_and_commands_within_sentences_exist() -> None:
             options = {word for word in span.split() if word.startswith("--")}
             assert options <= options_of(commands[name]), span
     for name, command in (("hub.env", "hub"), ("edge.env", "edge"), ("enroll.env", "site enroll")):
-        commented = set(re.findall(r"--[a-z0-9-]+", (DEPLOY / "systemd" / name).read_text(encoding="utf-8"))) - {
-            "--help"
-        }
-        assert commented <= options_of(commands[command])
+        commented = set(re.findall(r"--[a-z0-9-]+", (DEPLOY / "systemd" / name).read_text(encoding="utf-8")))
+        assert commented - {"--help"} <= options_of(commands[command])
+
+
+RIGHTS = dict.fromkeys(("DynamicUser", "NoNewPrivileges", "PrivateDevices", "PrivateTmp", "ProtectHome"), "yes")
+RIGHTS |= {"ProtectSystem": "strict", "SystemCallFilter": "@system-service", "UMask": "0077"}
 
 
 @pytest.mark.parametrize("name", sorted(UNITS))
-def test_a_unit_has_the_least_rights(name: str) -> None:
+def test_a_unit_has_the_least_rights_and_keeps_what_it_must_keep(name: str) -> None:
     unit = read_unit(UNITS[name])
-    for key, value in {
-        "DynamicUser": "yes",
-        "NoNewPrivileges": "yes",
-        "PrivateDevices": "yes",
-        "PrivateTmp": "yes",
-        "ProtectHome": "yes",
-        "ProtectSystem": "strict",
-        "SystemCallFilter": "@system-service",
-        "UMask": "0077",
-    }.items():
-        assert unit[key] == [value], key
+    assert {key: unit[key] for key in RIGHTS} == {key: [value] for key, value in RIGHTS.items()}
     raw = ["CAP_NET_RAW"]
     assert unit["CapabilityBoundingSet"] == (raw if name == LIVE else [""])
     assert unit.get("AmbientCapabilities") == (raw if name == LIVE else None)
     families = unit["RestrictAddressFamilies"][0].split()
     assert ("AF_PACKET" in families) == (name == LIVE)
     assert "MemoryDenyWriteExecute" not in unit  # compiled loops would not start
-
-
-@pytest.mark.parametrize("name", sorted(UNITS))
-def test_a_unit_keeps_what_it_must_keep(name: str) -> None:
-    unit = read_unit(UNITS[name])
+    # systemd sends standard error where standard output goes, unless it is told otherwise.
+    assert "StandardOutput" not in unit or unit.get("StandardError") == ["journal"]
     assert unit["Environment"] == [f"NUMBA_CACHE_DIR=%C/{unit['CacheDirectory'][0]}"]
     credentials = [value.split(":")[0] for value in unit.get("LoadCredential", [])]
     used = re.findall(r"CREDENTIALS_DIRECTORY\}?/(\w+)", unit["ExecStart"][0])
@@ -212,13 +186,6 @@ def test_enrolling_is_done_as_the_hubs_user() -> None:
         assert hub[key] == enroll[key]
 
 
-@pytest.mark.parametrize("name", sorted(UNITS))
-def test_the_journal_gets_what_the_program_says(name: str) -> None:
-    """systemd sends standard error where standard output goes, unless it is told otherwise."""
-    unit = read_unit(UNITS[name])
-    assert "StandardOutput" not in unit or unit.get("StandardError") == ["journal"]
-
-
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 @pytest.mark.parametrize("name", sorted(UNITS))
 def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
@@ -232,16 +199,13 @@ def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
     assert said == []
 
 
-def test_each_edge_of_the_compose_file_sees_its_own_keys_only() -> None:
+def test_the_compose_file_agrees_with_itself() -> None:
     assert set(EDGES) == {"ams", "fra", "nyc"}
     for name, service in EDGES.items():
         volumes = [volume.split(":")[0] for volume in service["volumes"]]
         assert [volume for volume in volumes if volume.startswith("keys-")] == [f"keys-{name}"]
         assert "hub-state" not in volumes
         assert f"--site {name} " in service["command"]
-
-
-def test_the_compose_file_agrees_with_itself() -> None:
     used = {volume.split(":")[0] for service in SERVICES.values() for volume in service["volumes"]}
     assert used == set(COMPOSE["volumes"])
     assert f"--sites {','.join(EDGES)} " in SERVICES["hub"]["command"]
@@ -257,15 +221,15 @@ def test_the_compose_file_agrees_with_itself() -> None:
 
 
 @pytest.mark.parametrize("name", ["hub", *sorted(EDGES)])
-@pytest.mark.parametrize(("age", "status"), [(1, 0), (600, 1)])
-def test_a_health_check_tells_a_program_that_stands_still(name: str, age: int, status: int, tmp_path: Path) -> None:
-    (tmp_path / "status.json").write_text(json.dumps({"written": time.time() - age}), encoding="utf-8")
+def test_a_health_check_tells_a_program_that_stands_still(name: str, tmp_path: Path) -> None:
     kind, interpreter, flag, code = SERVICES[name]["healthcheck"]["test"]
     assert (kind, interpreter, flag) == ("CMD", "python", "-c")
     folder = "/state" if name == "hub" else "/spool"
     assert f"{folder}/status.json" in code
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code.replace(folder, str(tmp_path))], capture_output=True)
-    assert done.returncode == status
+    command = [sys.executable, "-I", "-S", "-c", code.replace(folder, str(tmp_path))]
+    for age, status in ((1, 0), (600, 1)):
+        (tmp_path / "status.json").write_text(json.dumps({"written": time.time() - age}), encoding="utf-8")
+        assert subprocess.run(command, capture_output=True).returncode == status
 
 
 @pytest.mark.slow
@@ -301,7 +265,9 @@ def test_the_container_file_takes_what_is_there_and_is_not_root() -> None:
     ]
     assert "src" in copied
     assert [name for name in copied if not (ROOT / name).exists()] == []
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "deploy" in settings["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    project = settings["project"]
     extras = re.findall(r"whl\)\[([\w,]+)\]", "\n".join(lines))[0].split(",")
     assert set(extras) <= set(project["optional-dependencies"])
     wanted = {project["readme"], *project["license-files"]}  # by the build
@@ -325,27 +291,19 @@ def table(title: str) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize(
-    ("title", "kind"),
-    [
-        ("Edge / `edge`", EdgeCounters),
-        ("Edge / `spool`", SpoolCounters),
-        ("Edge / `link`", SendCounters),
-        ("Hub / `hub`", HubCounters),
-        ("Hub / `desk`", IntakeCounters),
-        ("Hub / `link`", ReceiveCounters),
-        ("Hub / `broker`", BrokerCounters),
-        ("`link` over files", FileCounters),
-    ],
-)
-def test_every_counter_is_explained_and_none_is_made_up(title: str, kind: Any) -> None:
-    assert sorted(table(title)) == sorted(field.name for field in fields(kind))
+COUNTERS = {
+    "Edge / `edge`": EdgeCounters,
+    "Edge / `spool`": SpoolCounters,
+    "Edge / `link`": SendCounters,
+    "Hub / `hub`": HubCounters,
+    "Hub / `desk`": IntakeCounters,
+    "Hub / `link`": ReceiveCounters,
+    "Hub / `broker`": BrokerCounters,
+    "`link` over files": FileCounters,
+}
 
 
-def test_every_counter_of_a_scan_is_explained_by_its_name_in_the_status() -> None:
+def test_every_counter_is_explained_and_none_is_made_up() -> None:
+    for title, kind in COUNTERS.items():
+        assert sorted(table(title)) == sorted(field.name for field in fields(kind)), title
     assert sorted(table("Edge / `scan`")) == sorted(status_counters(Counters()))
-
-
-def test_the_source_package_has_the_deployment() -> None:
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
-    assert "deploy" in tool["hatch"]["build"]["targets"]["sdist"]["include"]

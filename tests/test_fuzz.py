@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import marshal
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fuzz.__main__ import run_process
 from fuzz.campaign import CURRENT, STACKS, Campaign, save
 from fuzz.targets import NAMES, TARGETS, Target, load
 
@@ -67,23 +65,3 @@ def test_the_case_that_ends_the_process_is_known(check: str, said: str, tmp_path
     assert subprocess.run(command, cwd=Path(__file__).parent, check=False, timeout=600).returncode != 0
     assert marshal.loads((tmp_path / CURRENT).read_bytes()) == ("some", b"case")
     assert said in (tmp_path / STACKS).read_text()
-
-
-ATHERIS = """
-import contextlib, random
-@contextlib.contextmanager
-def instrument_imports(include): yield
-def Setup(arguments, one): globals().update(one=one)
-def Fuzz():
-    while True: one(random.Random(1).randbytes(1000))
-"""
-
-
-@pytest.mark.slow
-def test_atheris_drives_the_same_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in: atheris itself has no wheels for some of the machines that run these tests."""
-    (tmp_path / "atheris.py").write_text(ATHERIS)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    outcome = run_process("texts", 1, "--seconds", "0.1", "--coverage")
-    assert outcome.executions > 0
-    assert outcome.failures == {}

@@ -60,7 +60,6 @@ def write(path: Path, frames: Frames) -> Path:
 
 
 def content(sketch: Any) -> dict[Any, dict[str, tuple[Any, str]]]:
-    """Return the shape and a digest of every array of every part of a sketch."""
     return {
         part: {name: (array.shape, hashlib.sha256(array.tobytes()).hexdigest()) for name, array in d.arrays().items()}
         for part, d in sketch.parts.items()

@@ -11,5 +11,4 @@ Kind = TypeVar("Kind", bound=Detector)
 
 
 def tuned(kind: type[Kind], tuning: Tuning) -> type[Kind]:
-    """Return a class of detectors that work like `kind` with other sizes."""
     return type(kind.__name__, (kind,), {"tuning": tuning})

@@ -47,7 +47,6 @@ def extension(following: int, size: int = 8) -> bytes:
 
 
 def around(protocol: int, rest: bytes, family: int = 4) -> bytes:
-    """Return an Ethernet frame with the outer header around what is inside."""
     if family == 4:
         return p.ethernet(0x0800, p.ipv4(payload=rest, protocol=protocol))
     return p.ethernet(0x86DD, p.ipv6(payload=rest, protocol=protocol))

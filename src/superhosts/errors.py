@@ -39,6 +39,10 @@ class ThresholdWarning(UserWarning):
     """The threshold is lower or higher than the sketch's geometry and fill support."""
 
 
+class DeviceWarning(UserWarning):
+    """The work goes on on another device, or not on the one that could be expected."""
+
+
 class GeometryError(UsageError):
     """Invalid sizes of a sketch. The message names the rule that they break."""
 

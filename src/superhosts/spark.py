@@ -103,12 +103,13 @@ class _Worker:
 
         from superhosts.core.columns.addresses import packets_of
         from superhosts.pipeline.builder import WindowBuilder
-        from superhosts.sources.tables.arrow import addresses_of
+        from superhosts.sources.tables.arrow import addresses_of, arrow_errors
 
         builder = WindowBuilder(self._settings, find=False)
         rows = bad = 0
         for batch in batches:
-            ends = [addresses_of(batch.column(name), name, "DataFrame") for name in self._names]
+            with arrow_errors("DataFrame", "DataFrame"):
+                ends = [addresses_of(batch.column(name), name) for name in self._names]
             block, dropped = packets_of(ends[0], ends[1], np.zeros(batch.num_rows, np.int64))
             rows, bad = rows + batch.num_rows, bad + len(dropped)
             for packets in block:

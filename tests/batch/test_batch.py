@@ -127,7 +127,6 @@ def estimated(run: Run, folder: Path, *selection: Any) -> str:
 
 
 def packets_read(err: str) -> str:
-    """Return the number of packets in the last line."""
     (number,) = re.findall(r"^([\d,]+) packets in [\d.]+ s .*, \d windows?( of 5m)?$", err.splitlines()[-1])
     return str(number[0])
 
@@ -314,7 +313,6 @@ with connect(address, timeout=600) as client:
 
 
 def is_idle(cluster: Any) -> bool:
-    """Return True if no worker has any task, running or waiting."""
     from distributed import Client
 
     with Client(cluster, set_as_default=False, timeout=DEADLINE) as client:
@@ -410,20 +408,13 @@ def test_records_that_somebody_has_changed_are_none(run: Run, cluster: Any, capt
         sizes.write_text(json.dumps(size))
         again = run(*common, *EACH, "--json", "--save", tmp_path / f"b{size}")
         assert (again.status, again.out) == (0, first.out), again.err
-    odd = [path for number, path in enumerate(changed) if number % 5 in (3, 4)]
-    assert {path.name for path in work.glob(".*.aside")} == {f".{path.name}.aside" for path in odd}
-
-
-def test_sketches_that_are_no_files_are_made_again(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
-    work = tmp_path / "w"
-    common = ["batch", captures, *SMALL, "--work", work, "--keep-work", "--scheduler", cluster.scheduler_address]
-    first = run(*common, *EACH, "--json", "--save", tmp_path / "a")
-    assert first.status == 0, first.err
     for number, path in enumerate(sorted(work.glob("*.cube"))[:6]):
         path.unlink()
         os.mkfifo(path) if number % 2 else (path / "inside").mkdir(parents=True)
-    again = run(*common, *EACH, "--json", "--save", tmp_path / "b")
+    again = run(*common, *EACH, "--json", "--save", tmp_path / "c")
     assert (again.status, again.out) == (0, first.out), again.err
+    odd = [path for number, path in enumerate(changed) if number % 5 in (3, 4)]
+    assert {path.name for path in work.glob(".*.aside")} == {f".{path.name}.aside" for path in odd}
 
 
 def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> None:
@@ -439,6 +430,7 @@ def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["union.cube"]
 
 
+@pytest.mark.slow
 def test_a_wrong_inner_of_all_captures_is_one_warning(run: Run, captures: Path, cluster: Any, tmp_path: Path) -> None:
     common = ["batch", captures, "--memory", "1MiB", "--scheduler", cluster.scheduler_address, "--quiet", *EACH]
     ended = run(*common, "--save", tmp_path / "saved", "--inner", "203.0.113.0/24")
@@ -447,20 +439,19 @@ def test_a_wrong_inner_of_all_captures_is_one_warning(run: Run, captures: Path, 
     assert "prefixes seen most: " in line
 
 
-@pytest.mark.parametrize(("before", "folder_mode", "file_mode"), [(None, 0o700, 0o600), (0o2775, 0o2775, 0o664)])
-def test_a_work_folder_is_private_or_as_open_as_it_was(
-    run: Run, captures: Path, cluster: Any, tmp_path: Path, before: int | None, folder_mode: int, file_mode: int
-) -> None:
-    work = tmp_path / "work"
-    if before is not None:
-        work.mkdir()
-        work.chmod(before)
-    common = ["batch", captures, *SMALL, "--work", work, "--keep-work", "--scheduler", cluster.scheduler_address]
-    assert run(*common, "--save", tmp_path / "saved").status == 0
-    assert stat.S_IMODE(work.stat().st_mode) == folder_mode
-    assert {stat.S_IMODE(path.stat().st_mode) for path in work.iterdir()} == {file_mode}
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "saved").iterdir()} == {0o600}
-    assert stat.S_IMODE((tmp_path / "saved").stat().st_mode) == 0o700
+@pytest.mark.slow
+def test_a_work_folder_is_private_or_as_open_as_it_was(run: Run, captures: Path, cluster: Any, tmp_path: Path) -> None:
+    def modes(folder: Path) -> tuple[int, set[int]]:
+        return stat.S_IMODE(folder.stat().st_mode), {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+    opened = tmp_path / "open"
+    opened.mkdir()
+    opened.chmod(0o2775)
+    for work, expected in ((tmp_path / "work", (0o700, {0o600})), (opened, (0o2775, {0o664}))):
+        common = ["batch", captures, *SMALL, "--work", work, "--keep-work", "--scheduler", cluster.scheduler_address]
+        assert run(*common, "--save", tmp_path / "saved").status == 0
+        assert modes(work) == expected
+        assert modes(tmp_path / "saved") == (0o700, {0o600})
 
 
 @pytest.mark.slow
@@ -528,6 +519,7 @@ def test_an_input_that_failed_is_tried_again(run: Run, cluster: Any, tmp_path: P
     assert saved(tmp_path / "b") == saved(tmp_path / "c")
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal(
     run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -567,7 +559,7 @@ def test_cutting_tasks() -> None:
     assert [len(run) for run in cut(*[0] * (2 * MOST_FILES + 1))] == [MOST_FILES, MOST_FILES, 1]
 
 
-def test_a_package_for_urls_that_is_missing(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_are_missing(run: Run, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     for name in (["batch", "s3://bucket/*.pcap", "--local", "--save", tmp_path / "s"], ["scan", "s3://bucket/a.pcap"]):
         ended = run(*name)
@@ -575,33 +567,30 @@ def test_a_package_for_urls_that_is_missing(run: Run, tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     ended = run("scan", f"file://{tmp_path}/a.pcap")
     assert (ended.status, "pip install 'superhosts[batch]'" in ended.err) == (2, True)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    ended = run("batch", captures, "--local", "--save", tmp_path / "s")
+    assert ended.status == 2
+    assert ended.err.startswith("superhosts: the batch command needs packages that are not installed: pip install ")
 
 
 # Invalid options and clusters
 
 
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
+def test_usage(run: Run, captures: Path, tmp_path: Path) -> None:
+    for words, options in (
         ("either --scheduler ADDRESS or --local", []),
         ("either --scheduler ADDRESS or --local", ["--local", "--scheduler", "tcp://localhost:1"]),
         ("--workers: only with --local", ["--workers", "2", "--scheduler", "tcp://localhost:1"]),
         ("--scheduler udp://localhost:1: cannot be reached", ["--scheduler", "udp://localhost:1"]),
         ("--detector filter: workers merge cube, cbaa", ["--local", "--detector", "filter"]),
-        ("--inner 10.0.0.0/33", ["--local", "--inner", "10.0.0.0/33"]),
+        ("'10.0.0.0/33' is not a prefix", ["--local", "--inner", "10.0.0.0/33"]),
         ("is not a size", ["--local", "--task-size", "large"]),
         ("a name without slashes", ["--local", "--site", "a/b"]),
-    ],
-)
-def test_usage(run: Run, captures: Path, tmp_path: Path, words: str, options: list[str]) -> None:
-    ended = run("batch", captures, "--save", tmp_path / "s", *options)
-    assert ended.status == 2
-    assert words.replace("--inner 10.0.0.0/33", "'10.0.0.0/33' is not a prefix") in ended.err
-    assert not (tmp_path / "s.work").exists()
-
-
-def test_a_scheduler_that_does_not_answer() -> None:
-    address = "tcp://localhost:1"
+    ):
+        ended = run("batch", captures, "--save", tmp_path / "s", *options)
+        assert (ended.status, words in ended.err) == (2, True), ended.err
+        assert not (tmp_path / "s.work").exists()
+    address = "tcp://localhost:1"  # where nothing answers
     with pytest.raises(UsageError, match=f"--scheduler {address}: cannot be reached"), connect(address, timeout=0.1):
         pass
 
@@ -618,13 +607,6 @@ def test_local_workers_that_die_at_their_start(run: Run, captures: Path, tmp_pat
         "superhosts: --local: 3 worker processes cannot be started: Nanny failed to start; "
         "out of memory? try fewer --workers\n"
     )
-
-
-def test_without_dask(run: Run, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    ended = run("batch", captures, "--local", "--save", tmp_path / "s")
-    assert ended.status == 2
-    assert ended.err.startswith("superhosts: the batch command needs packages that are not installed: pip install ")
 
 
 @pytest.mark.slow

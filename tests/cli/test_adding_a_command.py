@@ -1,42 +1,34 @@
-"""How to add a command: a class of options, a body that takes an object of it, and one line in `COMMANDS`.
+"""How to add a command: a class of options, a body that takes an object of it, and one line in `HELP`.
 
 A command whose body imports nothing that is slow to load may have both in one file, as here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
-
 import pytest
-import typer
 
 from commands import Run
 from superhosts.cli import COMMANDS, GROUPS
-from superhosts.cli._options import Json, Quiet
+from superhosts.cli._declaration import arg, opt, options
+from superhosts.cli._options import JSON, QUIET
 from superhosts.cli._program import Entry
 from superhosts.errors import UsageError
 
 
-@dataclass(frozen=True)
+@options("Other letters")
 class OtherOptions:
     """A group: these options appear together in the help."""
 
-    panel: ClassVar = "Other letters"
-    json: Json = False
-    quiet: Quiet = False
+    json: bool = JSON
+    quiet: bool = QUIET
 
 
-@dataclass(frozen=True)
-class Toy:
-    """Count a letter in words.
+@options()
+class Toy(OtherOptions):
+    """Example: superhosts toy banana --letter a"""
 
-    Example: superhosts toy banana --letter a
-    """
-
-    words: Annotated[list[str], typer.Argument(metavar="WORD...", help="Words to look at.")]
-    letter: Annotated[str, typer.Option("--letter", "-l", help="The letter to count.")] = "a"
-    other: OtherOptions = field(default_factory=OtherOptions)
+    words: list[str] = arg("WORD...", "Words to look at.")
+    letter: str = opt("LETTER", "The letter to count.", "a", short="-l")
 
 
 def toy(options: Toy) -> None:
@@ -44,7 +36,7 @@ def toy(options: Toy) -> None:
     if len(options.letter) != 1:
         raise UsageError(f"--letter {options.letter}: one letter")
     count = sum(word.count(options.letter) for word in options.words)
-    print(f'{{"count": {count}}}' if options.other.json else count)
+    print(f'{{"count": {count}}}' if options.json else count)
 
 
 ENTRY = Entry(f"{__name__}:Toy", f"{__name__}:toy", "Count a letter in words.")

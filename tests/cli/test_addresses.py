@@ -103,7 +103,7 @@ def test_sketches_of_addresses_and_of_prefixes_do_not_merge(run: Run, carpet: Pa
     [
         (["--ipv4-prefix", "0"], "--ipv4-prefix 0"),
         (["--ipv4-prefix", "33"], "--ipv4-prefix 33: must be from 1 to 32"),
-        (["--special", "maybe"], "neither drop nor keep"),
+        (["--special", "maybe"], "'maybe' is none of drop, keep"),
         (["--inner", "privat"], "'privat' is not a prefix: write it like 10.0.0.0/8, 2001:db8::/32 or private\n"),
     ],
 )

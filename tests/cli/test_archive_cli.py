@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Callable
@@ -139,15 +138,6 @@ def test_spans_of_time(run: Run, archive: Path, options: list[str], windows: lis
     assert len(found) == 1 + 2 * len(windows)
 
 
-def test_times_that_are_none(run: Run, archive: Path) -> None:
-    ended = run("hosts", archive, "--until", "1999-12-31")
-    assert (ended.status, "superhosts: --until 1999-12-31: 6 sketches have no window" in ended.err) == (2, True)
-    ended = run("hosts", archive, "--since", "yesterday")
-    assert (ended.status, "--since yesterday: write a time like" in ended.err) == (2, True)
-    ended = run("hosts", archive, "--since", "2024-01-01")
-    assert (ended.status, "6 sketches have no window in this time" in ended.err) == (2, True)
-
-
 def test_names_with_brackets_are_names_first(run: Run, tmp_path: Path) -> None:
     path = save(tmp_path / "[ams]*.cube", "ams", 0)
     assert len(run("hosts", path, "--json", "-t", 200).rows) == 1
@@ -173,12 +163,6 @@ def test_a_host_over_time_and_sites(run: Run, archive: Path, tmp_path: Path) -> 
     assert [list(row) for row in lines(tmp_path / "a.jsonl")] == [list(COLUMNS)] * 6
     (whole,) = run("hosts", archive, "--union", "--json", "-t", 1500).rows
     assert {name: union[name] for name in (*COLUMNS, "site")} == whole
-
-
-def test_csv_keeps_its_columns(run: Run, archive: Path) -> None:
-    records = list(csv.reader(io.StringIO(run("explain", archive / "**/*.cube", HOST, "--csv").out)))
-    assert tuple(records[0]) == COLUMNS
-    assert len(records) == 7
 
 
 def test_bars(run: Run, archive: Path) -> None:
@@ -263,9 +247,7 @@ MAKE_OTHER: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", MAKE_OTHER.values(), ids=MAKE_OTHER.keys())
-def test_files_that_cannot_be_merged_are_shown_without_a_union(
-    run: Run, archive: Path, make: Callable[[], Any]
-) -> None:
+def test_files_that_cannot_be_merged_are_shown_without_a_union(run, archive, make) -> None:
     make().save(archive / "day0" / "other.cube")
     ended = run("explain", archive, HOST, "--json")
     assert (ended.status, len(ended.rows)) == (0, 7)

@@ -134,7 +134,3 @@ def test_thresholds_near_the_largest_host_give_plain_json(run: Run, threshold: s
 def test_half_of_a_tiny_memory_is_left_out(run: Run) -> None:
     plan = json.loads(run("--flows", "100", "--threshold", "10", "--memory", "160", "--json").out)
     assert [each["memory"] > plan["memory"] for each in plan["alternatives"]] == [True]
-
-
-def test_help_has_an_example(run: Run) -> None:
-    assert "superhosts plan --flows 20M" in run("--help").out

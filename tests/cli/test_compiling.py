@@ -7,11 +7,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from commands import Run
 from superhosts.jit import compilation
 from superhosts.output.console import announce_compiling, say, use_log_format
 
@@ -39,9 +37,7 @@ def compile_something() -> None:
     assert not compilation.is_compiling()
 
 
-def test_the_log_says_once_that_loops_are_compiled_and_then_how_long_it_took(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_log_says_once_that_loops_are_compiled_and_then_how_long_it_took(capsys) -> None:
     announce_compiling()
     compile_something()
     say("the next line")
@@ -65,9 +61,7 @@ def test_programs_read_it_as_events(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows[1]["seconds"] >= 0
 
 
-def test_commands_say_it_without_a_terminal_unless_they_are_quiet(
-    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_say_it_without_a_terminal_unless_they_are_quiet(run, tmp_path, capsys) -> None:
     assert run("scan", tmp_path / "none.pcap").status == 3
     compile_something()
     assert "compiling for this machine" in capsys.readouterr().err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +88,6 @@ def test_in_python(capture: Path) -> None:
         assert sh.Cube("1MiB", exact=exact, device="cpu").exact == counted
 
 
-@pytest.mark.parametrize("exact", ["yes", "", "ON", 1, 0.5, []])
-def test_other_values_are_refused_in_python(capture: Path, exact: Any) -> None:
-    for ask in (sh.Cube, lambda **options: sh.scan(capture, **options)):
-        with pytest.raises(UsageError, match=rf"exact={re.escape(repr(exact))}: must be True \(on\), False \(off\)"):
-            ask(memory="1MiB", exact=exact)
-
-
 def test_an_edge_writes_exact_rows_and_spools_the_same_sketch(capture: Path, tmp_path: Path) -> None:
     spooled = []
     for exact in (True, False):
@@ -145,24 +137,10 @@ def test_other_detectors_refuse_it(run: Run, capture: Path) -> None:
         Settings(detector="cbaa", exact=False)
 
 
-@pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        ('exact: only with detector="cube", not with cbaa', {"detector": "cbaa", "exact": False}),
-        ('memory_total="1MB": this scan may reach .*; take less memory=', {"memory_total": "1MB"}),
-        ("geometry: 'x' is not a geometry", {"geometry": "x"}),
-        ("ipv6_prefix=300: must be from 1 to 128", {"ipv6_prefix": 300}),
-    ],
-)
-def test_errors_in_python_name_arguments(capture: Path, text: str, options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=f"^{text}"):
-        sh.scan(capture, **options)
-
-
 def test_values_and_commands(run: Run, capture: Path, tmp_path: Path) -> None:
     ended = run("scan", capture, "--exact", "yes")
     assert (ended.status, ended.err.count("\n")) == (2, 1)
-    assert "--exact: 'yes' is neither on nor off" in ended.err
+    assert "--exact: 'yes' is none of on, off" in ended.err
     assert "--exact: not with --fleet" in run("demo", tmp_path, "--fleet", "--exact", "on").err
     having = {name for name, each in parsed_commands().items() if any("--exact" in p.opts for p in each.params)}
     assert having == {"scan", "watch", "top", "edge", "batch", "calibrate", "demo", "rows"}

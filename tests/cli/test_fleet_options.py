@@ -17,7 +17,7 @@ import packets as p
 from brokers import KeepingIntake, eventually, make_broker, running
 from commands import Run
 from places import fleet_guide
-from superhosts.cli._signals import Interruption, ended_by_signals, set_safely
+from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli.edge import Watching, watch
 from superhosts.cli.hub import largest_sketch
 from superhosts.core.defaults import EVIDENCE_PAIRS
@@ -75,9 +75,7 @@ def refusal(run: Run, options: str) -> str:
         ),
     ],
 )
-def test_options_that_do_not_go_together(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: str
-) -> None:
+def test_options_that_do_not_go_together(run, tmp_path, monkeypatch, options, words) -> None:
     monkeypatch.chdir(tmp_path)
     assert refusal(run, options).startswith(f"superhosts: {words}")
     assert list(tmp_path.iterdir()) == []  # before anything is made
@@ -96,9 +94,7 @@ def test_options_that_do_not_go_together(
         ("hub --listen a..b:4222", "--listen a..b: "),
     ],
 )
-def test_addresses_that_cannot_be(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, words: str
-) -> None:
+def test_addresses_that_cannot_be(run, tmp_path, monkeypatch, options, words) -> None:
     monkeypatch.chdir(tmp_path)
     assert refusal(run, options).startswith(f"superhosts: {words}")
 
@@ -163,11 +159,11 @@ def test_a_terminal_that_closes_ends_the_work_in_good_order() -> None:
     stopped: list[bool] = []
     before = signal.getsignal(signal.SIGHUP)
     try:
-        with ended_by_signals(lambda: stopped.append(True)):
+        with Interruption(lambda: stopped.append(True)):
             signal.raise_signal(signal.SIGHUP)
             assert stopped == [True]
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-        with ended_by_signals(lambda: stopped.append(True)):
+        with Interruption(lambda: stopped.append(True)):
             signal.raise_signal(signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -186,29 +182,7 @@ def test_two_signals_at_once_are_one_request() -> None:
         stopped.append(True)
         signal.raise_signal(signal.SIGTERM)  # a second signal may interrupt the first one's handler
 
-    with ended_by_signals(stop, clock=lambda: now, end=ended.append):
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)
-        now += 0.4
-        signal.raise_signal(signal.SIGINT)
-        assert (stopped, ended) == ([True], [])
-        now += 0.1
-        signal.raise_signal(signal.SIGTERM)
-        assert ended == [signal.SIGTERM]
-
-
-def test_a_signal_handler_sets_an_event_whose_lock_is_held() -> None:
-    event = threading.Event()
-    with event._cond:  # as the code that was interrupted may be in event.wait
-        set_safely(event)
-    assert event.wait(600)
-
-
-def test_a_scan_takes_two_signals_at_once_for_one() -> None:
-    ended: list[int] = []
-    stopped: list[bool] = []
-    now = 100.0
-    with Interruption(lambda: stopped.append(True), lambda: now, ended.append) as interruption:
+    with Interruption(stop, clock=lambda: now, end=ended.append) as interruption:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         now += 0.4
@@ -217,6 +191,13 @@ def test_a_scan_takes_two_signals_at_once_for_one() -> None:
         now += 0.1
         signal.raise_signal(signal.SIGINT)
         assert ended == [128 + signal.SIGINT]
+
+
+def test_a_signal_handler_sets_an_event_whose_lock_is_held() -> None:
+    event = threading.Event()
+    with event._cond:  # as the code that was interrupted may be in event.wait
+        set_safely(event)
+    assert event.wait(600)
 
 
 # What is said
@@ -265,9 +246,7 @@ def test_a_log_on_a_full_disk_ends_nothing():
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])
-def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: int
-) -> None:
+def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(tmp_path, capsys, refused) -> None:
     capture = tmp_path / "a.pcap"
     capture.write_bytes(p.pcap(talk("10.0.0.1", 30) + talk("10.0.0.1", 30, NOON + 5 * MINUTES)))
     settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,15 @@ import pytest
 
 from cli.test_hosts import NOON, save
 from superhosts.cli._options import NamesOptions, WantedOptions
-from superhosts.cli.web import ALERT_FILES, folder_view, follow_folder, site_list
+from superhosts.cli.web import ALERT_FILES, folder_view, site_list
 from superhosts.core.defaults import THRESHOLD, TOP
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
-from superhosts.errors import InputError, UsageError
+from superhosts.errors import InputError
 from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.board import Board, Shown
 from superhosts.ui.view import View
 from traffic import MINUTES
-from waiting import wait_for
 
 PUBLIC = Path("public")
 
@@ -32,19 +30,9 @@ def archive(tmp_path: Path) -> Path:
 
 
 def view_of(path: Path, threshold: float | None = None, **more: Any) -> View:
-    return folder_view(path, WantedOptions(threshold), **{"naming": NamesOptions(), "key_file": PUBLIC, **more})
-
-
-@pytest.mark.slow
-def test_windows_of_the_folder_have_names_and_new_ones_come(archive: Path, tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("10.0.0.0/24,office\n")
-    view, stop = view_of(archive, 100.0, naming=NamesOptions(labels=tmp_path / "labels.csv")), threading.Event()
-    follow_folder(view, stop, print)
-    wait_for(lambda: len(view.windows()) == 2, view.summary)
-    assert {row["host"]: row["label"] for row in view.window()["rows"]} == {"10.0.0.1": "office", "10.1.0.3": None}
-    save(archive / "2.cube", "ams", NOON + 10 * MINUTES)
-    wait_for(lambda: len(view.windows()) == 3, view.summary)
-    stop.set()
+    return folder_view(
+        path, WantedOptions(threshold=threshold), **{"naming": NamesOptions(), "key_file": PUBLIC, **more}
+    )
 
 
 def test_without_options_the_largest_hosts_are_shown(archive: Path) -> None:
@@ -110,10 +98,3 @@ def test_sites_that_are_in_the_newest_window_and_those_that_are_missing() -> Non
         ("fra", None, 1.0),
         ("lon", False, None),
     ]
-
-
-def test_what_is_no_folder_or_no_threshold(archive: Path) -> None:
-    with pytest.raises(InputError, match="no folder of sketches is here"):
-        view_of(archive / "none")
-    with pytest.raises(UsageError, match="--threshold"):
-        view_of(archive, -5.0)

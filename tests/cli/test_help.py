@@ -10,8 +10,7 @@ import pytest
 
 from commands import Run, parsed_commands
 from superhosts.cli import COMMANDS, GROUPS
-from superhosts.cli._program import fill_paragraphs
-from superhosts.lab.lineup import ENTRANTS
+from superhosts.cli._declaration import fill_paragraphs
 
 NAMES = ["", *GROUPS, *COMMANDS]
 REQUIRED = {  # arguments without which a command cannot be parsed
@@ -86,45 +85,13 @@ def test_paragraphs_are_filled_and_indented_lines_stay() -> None:
     assert fill_paragraphs(None) == ""
 
 
-def test_compare_names_its_detectors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    assert f"Only these, of {', '.join(ENTRANTS)}. A class of your own: module:Class." in run("compare", "--help").out
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "words", "others"),
-    [
-        ("edge", "grace", "packets", "sites"),
-        ("hub", "grace", "sites", "packets"),
-        ("scan", "output", "replaced", "appended"),
-        ("hub", "output", "appended", "replaced"),
-        ("edge", "output", "own super hosts", "replaced"),
-        ("scan", "window", "all", ""),
-        ("edge", "window", "5m", "all"),
-        ("synth", "window", "5m", "all"),
-        ("edge", "detector", "cube", "filter"),
-        ("batch", "detector", "exact", "filter"),
-        ("hosts", "top", "saved cubes are asked by estimate", "Exact numbers"),
-        ("scan", "save", "Saved cubes are asked by estimate", ""),
-        ("edge", "to", "the hub", "upstream"),
-        ("hub", "to", "upstream", ""),
-    ],
-)
-def test_help_speaks_of_the_command_at_hand(name: str, option: str, words: str, others: str) -> None:
-    (found,) = [each for each in options_of(name) if each.name == option]
-    assert words in found.help
-    assert not others or others not in found.help
-
-
 def test_batch_offers_no_input_that_it_refuses() -> None:
     (inputs,) = [each for each in parsed_commands()["batch"].params if each.name == "inputs"]
     assert "synth" not in inputs.help
     assert "standard input" not in inputs.help
 
 
-def test_a_bad_value_is_an_error_that_names_the_option(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_value_is_an_error_that_names_the_option(run, tmp_path, monkeypatch) -> None:
     for name, option in valued_options():
         monkeypatch.chdir(tmp_path)
         ended = run(*name.split(), *REQUIRED.get(name, []), option, "5 apples")
@@ -134,28 +101,6 @@ def test_a_bad_value_is_an_error_that_names_the_option(
         assert "5 apples" in line
         assert any(words in line for words in ("write it", "write a", "one of", "merges", "choose")), line
         assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("scan x.pcap -w 5", "--window: '5' is not a duration; write it like 90s, 5m, 1h or 30d, or all"),
-        ("edge x.pcap --site a --to out -w 5", "--window: '5' is not a duration; write it like 90s, 5m, 1h or 30d"),
-        ("synth x.pcap -w all", "--window: 'all' is not a duration; write it like 90s, 5m, 1h or 30d"),
-        ("scan x.pcap -m 1X", "--memory: '1X' is not a size; write it like 128MiB"),
-        ("scan x.pcap -n 0", "--top: 0 is too small; write a whole number, at least 1"),
-        ("hub --from in --keep never", "--keep: 'never' is not a duration; write it like 90s, 5m, 1h or 30d"),
-        ("hosts x.cube -t 0", "--threshold 0: must be a number of peers, at least 1"),
-        ("compare --windows 0", "--windows: '0' is too small; write a count of at least 1"),
-        ("scan x.pcap --device abacus", "--device: unknown device 'abacus'; use one of cpu"),
-    ],
-)
-def test_messages(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str) -> None:
-    monkeypatch.chdir(tmp_path)
-    ended = run(*arguments.split())
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith(f"superhosts: {message}")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_outputs_of_merge_are_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,12 +101,6 @@ def test_windows_without_hosts_say_of_which_site_they_are(run: Run, archive: Pat
         assert re.fullmatch(r"10\.0\.0\.\d with about (29|30)\d", line.removeprefix(none))
 
 
-def test_sites_of_one_window_are_one_table(run: Run, archive: Path) -> None:
-    lines = table(run("hosts", archive / "00*", "-t", 250).out)
-    assert len(lines) == 3
-    assert [line.split()[2] for line in lines] == ["site", "ams", "frank"]
-
-
 # Longer windows
 
 
@@ -124,12 +118,6 @@ def test_sites_are_united_in_longer_windows(run: Run, archive: Path) -> None:
     rows = run("hosts", archive, "-t", 250, "--window", "1h", "--union", "--json").rows
     assert seen(rows) == [("12:00", "13:00", "ams,frank"), ("13:00", "14:00", "ams")]
     assert [round(row["peers"], -2) for row in rows] == [1200, 600]
-
-
-def test_windows_of_their_own_length_unite_the_sites(run: Run, archive: Path) -> None:
-    rows = run("hosts", archive, "-t", 250, "--window", "5m", "--union", "--json").rows
-    assert len(rows) == 5
-    assert rows[0]["site"] == "ams,frank"
 
 
 @pytest.mark.parametrize("length", ["1m", "7m"])
@@ -263,9 +251,7 @@ def test_local_times_in_tables_but_not_in_rows(run: Run, archive: Path, monkeypa
 # Files and status
 
 
-def test_patterns_folders_and_what_lies_beside_sketches(
-    run: Run, archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_patterns_folders_and_what_lies_beside_sketches(run, archive, tmp_path, monkeypatch) -> None:
     (archive / "notes.txt").write_text("no sketch")
     save(tmp_path / "other" / "x.cube", "nyc", NOON)
     every = [archive / "0*", archive / "1?-ams*", tmp_path / "oth*"]

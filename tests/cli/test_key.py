@@ -74,9 +74,7 @@ def test_public_is_no_name_of_a_new_key(run: Run, tmp_path: Path, monkeypatch: p
     assert "./public" in ended.err
 
 
-def test_show_names_the_key_that_counts(
-    run: Run, own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_show_names_the_key_that_counts(run, own_file, tmp_path, monkeypatch) -> None:
     none = run("key", "show")
     assert (none.status, none.out, own_file.exists()) == (0, "", False)
     assert f"the first command that needs one makes {own_file}" in none.err

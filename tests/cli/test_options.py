@@ -12,18 +12,8 @@ from traffic import talk, write
 
 SMALL = ["--memory", "1MiB", "--device", "cpu"]
 WITH_THRESHOLD = [
-    "scan",
-    "watch",
-    "top",
-    "rows",
-    "hosts",
-    "web",
-    "plan",
-    "calibrate",
-    "compare",
-    "edge",
-    "hub",
-    "batch",
+    *("scan", "watch", "top", "rows"),
+    *("hosts", "web", "plan", "calibrate", "compare", "edge", "hub", "batch"),
 ]
 ARGUMENTS = {
     "watch": ["-"],
@@ -51,18 +41,14 @@ def test_thresholds(text: str | float, value: float) -> None:
     assert parse_threshold(text) == value
 
 
-@pytest.mark.parametrize("command", WITH_THRESHOLD)
-@pytest.mark.parametrize("option", ["-t", "--threshold"])
-def test_a_threshold_reads_the_same_everywhere(command: str, option: str) -> None:
-    context = parsed_commands()[command].make_context(command, [*ARGUMENTS.get(command, []), option, "2k"])
-    assert context.params["threshold"] == 2000
-
-
-def test_every_threshold_is_that_option() -> None:
-    having = [
-        name for name, command in parsed_commands().items() if "threshold" in {each.name for each in command.params}
-    ]
+def test_a_threshold_reads_the_same_everywhere() -> None:
+    commands = parsed_commands()
+    having = [name for name, command in commands.items() if "threshold" in {each.name for each in command.params}]
     assert sorted(having) == sorted(WITH_THRESHOLD)
+    for command in WITH_THRESHOLD:
+        for option in ("-t", "--threshold"):
+            context = commands[command].make_context(command, [*ARGUMENTS.get(command, []), option, "2k"])
+            assert context.params["threshold"] == 2000
 
 
 def test_a_threshold_that_is_no_number(run: Run, capture: Path) -> None:
@@ -102,9 +88,7 @@ def test_two_directions_in_one_word(run: Run, capture: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["enroll", "revoke"])
-def test_what_has_become_a_command_is_named(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
-) -> None:
+def test_what_has_become_a_command_is_named(run, tmp_path, monkeypatch, word) -> None:
     monkeypatch.chdir(tmp_path)
     ended = run("hub", "--state", "hub", f"--{word}", "ams")
     assert (ended.status, ended.out) == (2, "")

@@ -11,7 +11,7 @@ import pytest
 
 import superhosts as sh
 from commands import Run, process, start
-from superhosts.core.hashing import DEFAULT_KEY, fingerprint
+from superhosts.core.hashing import fingerprint
 from traffic import talk, write
 
 SMALL = ["--memory", "64KiB", "--inner", "10.0.0.0/8", "--device", "cpu"]
@@ -88,18 +88,6 @@ def test_saved_sketches_are_queried_without_an_option(run: Run, own_file: Path, 
     assert not own_file.exists()
 
 
-def test_saving_into_sketches_of_another_key_says_which(
-    run: Run, own_file: Path, capture: Path, tmp_path: Path
-) -> None:
-    common = ["scan", capture, *SMALL, "--save", tmp_path / "saved", "--site", "ams"]
-    assert run(*common, "--key-file", "public").status == 0
-    ended = run(*common)
-    assert ended.status == 4
-    theirs, ours = fingerprint(DEFAULT_KEY), fingerprint(own_file.read_bytes().strip())
-    words = f"it was made with key {theirs}, this run with key {ours}; give the key of the sketch with --key-file"
-    assert f": cannot be merged into this run: {words}, move this file away, or save to another folder\n" in ended.err
-
-
 # Where no key can be kept
 
 
@@ -109,9 +97,7 @@ def no_folder(own_file: Path) -> Path:
     return own_file
 
 
-def test_a_random_key_is_mentioned_where_sketches_are_saved(
-    run: Run, no_folder: Path, capture: Path, tmp_path: Path
-) -> None:
+def test_a_random_key_is_mentioned_where_sketches_are_saved(run, no_folder, capture, tmp_path) -> None:
     plain = run("scan", capture, *SMALL, "--top", 1, "--json", "--quiet")
     assert (plain.status, plain.rows[0]["host"], plain.err) == (0, "10.0.0.1", "")
     saved = run("scan", capture, *SMALL, "--quiet", "--save", tmp_path / "saved", "--site", "ams")
@@ -199,9 +185,7 @@ def test_an_own_key_that_is_none_is_one_line(run: Run, own_file: Path, capture: 
     ],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_commands_that_measure_make_no_key(
-    run: Run, own_file: Path, capture: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_that_measure_make_no_key(run, own_file, capture, command, monkeypatch) -> None:
     monkeypatch.chdir(capture.parent)
     assert run(*command).status == 0
     assert not own_file.exists()

@@ -33,9 +33,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_saved_sketches_and_their_folder_are_for_their_owner_alone(
-    run: Run, capture: Path, tmp_path: Path, umask: int
-) -> None:
+def test_saved_sketches_and_their_folder_are_for_their_owner_alone(run, capture, tmp_path, umask) -> None:
     for _ in range(2):  # the second time it is merged into what is there
         assert run("scan", capture, *SMALL, "--save", tmp_path / "one" / "two").status == 0
         (file,) = (tmp_path / "one" / "two").iterdir()

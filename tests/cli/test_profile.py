@@ -61,12 +61,6 @@ def test_decompression_is_a_stage(run: Run, capture: Path) -> None:
     assert "\ninflate " in run("scan", packed, "-v").err
 
 
-def test_quiet_and_verbose_exclude_each_other(run: Run, capture: Path) -> None:
-    ended = run("scan", capture, "-q", "-v")
-    assert ended.status == 2
-    assert ended.err == "superhosts: --verbose: not with --quiet, which hides progress and summaries\n"
-
-
 def test_bench_has_the_profile(run: Run) -> None:
     size = "--flows", "2k", "--packets", "20k", "--memory", "1MiB", "--device", "cpu"
     profile = json.loads(run("bench", *size, "--json").out)["profile"]

@@ -59,9 +59,7 @@ def shown(capsys: pytest.CaptureFixture[str]) -> list[str]:
 # Bars
 
 
-def test_the_bar_of_a_scan_shows_share_bytes_rate_and_time_left(
-    clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_bar_of_a_scan_shows_share_bytes_rate_and_time_left(clock, terminal, capsys) -> None:
     run: Any = SimpleNamespace(sources=[Sized(3_000_000), Sized(1_000_000)])
     with ScanProgress(**terminal).of(run) as progress:
         clock.now += 2
@@ -77,9 +75,7 @@ def test_the_bar_of_a_scan_shows_share_bytes_rate_and_time_left(
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 120, 300])
-def test_a_bar_fits_the_width(
-    clock: Clock, terminal: dict[str, Any], width: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bar_fits_the_width(clock, terminal, width, capsys) -> None:
     run: Any = SimpleNamespace(sources=[Sized(4_000_000)])
     with ScanProgress(**{**terminal, "width": width}).of(run) as progress:
         clock.now += 2
@@ -112,9 +108,7 @@ def test_items_are_counted(clock: Clock, terminal: dict[str, Any], capsys: pytes
     ]
 
 
-def test_the_number_of_tasks_may_grow(
-    clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_number_of_tasks_may_grow(clock, terminal, capsys) -> None:
     with Progress("tasks", **terminal) as progress:
         progress.update(1, 3)
         clock.now += 1
@@ -129,9 +123,7 @@ def test_the_number_of_tasks_may_grow(
     ]
 
 
-def test_results_and_messages_do_not_mix_with_a_bar(
-    clock: Clock, terminal: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_and_messages_do_not_mix_with_a_bar(clock, terminal, capsys) -> None:
     with Progress("tasks", 4, **terminal) as progress:
         with progress.paused():
             pass
@@ -148,9 +140,7 @@ def test_results_and_messages_do_not_mix_with_a_bar(
     assert capsys.readouterr().err == "the end\n"
 
 
-def test_a_log_in_the_background_keeps_the_bar_below_its_lines(
-    clock: Clock, terminal: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_log_in_the_background_keeps_the_bar_below_its_lines(clock, terminal, tmp_path) -> None:
     with (tmp_path / "log").open("w", newline="") as file:
         stream = raw_stream(file)  # as services write to standard error
         assert stream is not None
@@ -243,9 +233,7 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "text"), COMMANDS.values(), ids=COMMANDS.keys())
-def test_commands_show_a_bar_on_a_terminal_alone(
-    files: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], text: str
-) -> None:
+def test_commands_show_a_bar_on_a_terminal_alone(files, monkeypatch, arguments, text) -> None:
     monkeypatch.chdir(files)
     assert ERASE not in process(*arguments).err
     seen = on_terminal(*arguments)[1]

@@ -48,7 +48,6 @@ class Watched:
         """Change the file, send SIGHUP, and wait until this was said once more."""
         before = self.node.words.count(said)
         self.config.write_text(config)
-        assert self.node.process is not None
         self.node.process.send_signal(signal.SIGHUP)
         wait_for(lambda: self.node.words.count(said) > before, lambda: self.node.words)
 
@@ -174,7 +173,6 @@ def test_a_hub_takes_other_lists_and_destinations(tmp_path: Path) -> None:
         wait_for(lambda: events(tmp_path / "alerts.jsonl") == [("opened", "10.0.0.7")], lambda: hub.words)
         allowed.write_text("10.0.0.0/8\n")
         config.write_text(f'output = ["{second}"]\n' + RULE.format(threshold=1000))
-        assert hub.process is not None
         hub.process.send_signal(signal.SIGHUP)
         wait_for(lambda: len(events(tmp_path / "alerts.jsonl")) == 2, lambda: hub.words)
         assert events(tmp_path / "alerts.jsonl")[-1] == ("closed", "10.0.0.7")
@@ -192,7 +190,6 @@ def test_an_edge_with_nothing_to_reload_goes_on(tmp_path: Path) -> None:
     with ending(edge):
         edge.start()
         edge.wait_ready()
-        assert edge.process is not None
         edge.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "reloaded: nothing, as there is nothing to reload" in edge.words, lambda: edge.words)
         assert edge.running

@@ -240,9 +240,7 @@ def test_arrays_are_answered_row_by_row() -> None:
         ([], b"no names", 3, "of RowBinary say which they are: --schema 'src IPv4, dst IPv4'; --help lists other"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(
-    arguments: list[str], given: bytes, status: int, message: str
-) -> None:
+def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(arguments, given, status, message) -> None:
     ended = rows(*arguments, given=given)
     assert (ended.status, ended.out) == (status, "")
     assert message in ended.err

@@ -49,9 +49,7 @@ def fifo(path: Path) -> None:
         (fifo, "not a plain file"),
     ],
 )
-def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(
-    run: Run, capture: Path, spoil: Any, reason: str
-) -> None:
+def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(run, capture, spoil, reason) -> None:
     whole = scan(run, capture)
     first, second = sorted((capture.parent / "s").iterdir())
     second.unlink()
@@ -66,17 +64,6 @@ def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(
     assert ended.err.count("\n") == 1
     assert old == (first.read_bytes() if first.is_file() else b"")
     assert sh.load(second).estimate("10.0.0.7")[0].peers == 1500
-
-
-def test_a_sketch_of_another_geometry_is_named(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 30))
-    common = ["scan", path, "-q", "--json", "-t", 20, "--save", tmp_path / "s", "--memory"]
-    assert run(*common, "1MiB").status == 0
-    ended = run(*common, "2MiB")
-    (saved,) = (tmp_path / "s").iterdir()
-    words = "cannot be merged into this run: it was made with --memory 1MiB, this run with --memory 2MiB"
-    way = "move this file away, or save to another folder"
-    assert (ended.status, ended.err) == (4, f"superhosts: NOT SAVED: {saved}: {words}; {way}\n")
 
 
 def test_a_sketch_that_was_there_is_named_unless_quiet(run: Run, tmp_path: Path) -> None:
@@ -102,9 +89,7 @@ def test_a_sketch_that_was_there_is_named_unless_quiet(run: Run, tmp_path: Path)
         (["--direction", "out"], [], "--watch inner --direction out", "--watch inner --direction any"),
     ],
 )
-def test_a_sketch_of_other_sides_or_directions_is_not_merged(
-    run: Run, tmp_path: Path, first: list[str], second: list[str], there: str, here: str
-) -> None:
+def test_a_sketch_of_other_sides_or_directions_is_not_merged(run, tmp_path, first, second, there, here) -> None:
     traffic = [*talk("10.0.0.7", 30), *talk("10.0.0.7", 30, inbound=True)]
     path = write(tmp_path / "a.pcap", traffic)
     common = ["scan", path, "-q", "--json", "-t", 20, "--inner", "10.0.0.0/8", "--save", tmp_path / "s"]

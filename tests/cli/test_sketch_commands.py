@@ -12,24 +12,9 @@ import pytest
 import superhosts as sh
 from commands import Run
 from forging import bundle, forge, make, take_apart
-from places import REPRO
 from superhosts.detectors import stored
 from superhosts.errors import SketchFileError
 from superhosts.sketch.sketch import Sketch
-
-FIELDS = {
-    "cube_counters_not_dicts": "counters[0]",
-    "cube_key_bits_float": "parts[0].geometry.key_bits",
-    "cube_prefix_1": "parts[1].format[1]",
-    "cube_side_is_list": "parts[0].side",
-    "cube_side_is_number": "parts[0].side",
-    "cube_side_unknown_word": "parts[0].side",
-    "cube_site_escape": "sites[0]",
-    "cube_site_surrogate": "sites[0]",
-    "cube_window_huge": "window[0]",
-    "cube_window_reversed": "window",
-    "hub_crash_key_bits_float": "parts[0].geometry.key_bits",
-}
 
 
 def commands(path: Path, folder: Path) -> list[list[Any]]:
@@ -48,25 +33,6 @@ def commands(path: Path, folder: Path) -> list[list[Any]]:
         ["explain", path, path.parent, "10.0.0.1"],
         ["hosts", path, "--since", "1960-01-01"],
     ]
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_inputs_that_broke_it_once(run: Run, tmp_path: Path, name: str) -> None:
-    source = REPRO / f"{name}.cube"
-    if not source.exists():
-        pytest.skip("no folder of such inputs on this machine")
-    (tmp_path / "in").mkdir()
-    path = tmp_path / "in" / source.name
-    path.write_bytes(source.read_bytes())
-    for arguments in commands(path, tmp_path):
-        ended = run(*arguments)
-        if "cannot be merged into" in ended.err:
-            assert (ended.status, name, arguments[0]) == (2, "cube_prefix_1", "merge")  # unlike the good one, anyway
-            continue
-        assert ended.status == 3, arguments
-        assert f"{path}: header field {FIELDS[name]}: " in ended.err, arguments
-        assert "Traceback" not in ended.err
-        assert not (tmp_path / "union.cube").exists()
 
 
 def test_a_header_that_lies_is_named_by_every_command(run: Run, tmp_path: Path) -> None:

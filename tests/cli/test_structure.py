@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import subprocess
 import sys
 from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
-
-from typer.models import ArgumentInfo, OptionInfo
+from typing import Any, get_type_hints
 
 from commands import parsed_commands
 from superhosts import cli
 from superhosts.cli import COMMANDS
+from superhosts.cli._declaration import declared
 from superhosts.cli._options import DETECTORS as NAMED
 from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
-from superhosts.cli._program import list_parameters
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
 from superhosts.lab.rivals import RIVALS
@@ -35,7 +31,8 @@ LATE_IMPORTS = {
     ("hub.py", "superhosts.cli._nats"): "the same",
     ("demo.py", "superhosts.fleet.nats.broker"): "the same",
     ("_completion.py", "superhosts.cli._sketches"): "every press of TAB would load what only one option needs",
-    ("_completion.py", "superhosts.cli.site"): "the same",
+    ("_completion.py", "superhosts.cli._options"): "it imports this module",
+    ("_completion.py", "superhosts.cli.site"): "the same as for sketches",
     ("_completion.py", "superhosts.sketch.files"): "the same",
     ("_completion.py", "superhosts.fleet.nats.enrolment"): "the same",
     ("doctor.py", None): "a package that is missing or broken fails its own check, and no other",
@@ -114,11 +111,6 @@ def test_imports_stand_at_the_top() -> None:
     assert found == []
 
 
-def test_the_line_in_the_table_is_the_first_of_the_help() -> None:
-    said = {name: (options.__doc__ or "").splitlines()[0] for name, options in option_classes().items()}
-    assert said == {name: entry.help for name, entry in COMMANDS.items()}
-
-
 def test_every_file_is_a_command_or_begins_with_an_underscore() -> None:
     bodies = {f"{entry.body.partition(':')[0][1:]}.py" for entry in COMMANDS.values()}
     assert {path.name for path in FOLDER.glob("*.py") if not path.name.startswith("_")} == bodies
@@ -126,57 +118,24 @@ def test_every_file_is_a_command_or_begins_with_an_underscore() -> None:
     assert {path.name for path in (FOLDER / "usage").glob("*.py") if not path.name.startswith("_")} == usage
 
 
-def spelling(parameter: inspect.Parameter) -> tuple[Any, ...] | None:
-    """What must be the same wherever an option appears; None for arguments and for options that are not shown."""
-    plain, *notes = get_args(parameter.annotation) if get_origin(parameter.annotation) is Annotated else [None]
-    (note,) = notes
-    if isinstance(note, ArgumentInfo) or note.hidden:
-        return None
-    assert isinstance(note, OptionInfo)
-    if get_origin(plain) in (Union, UnionType):  # a default of None is no other type
-        (plain,) = [kind for kind in get_args(plain) if kind is not type(None)]
-    return (
-        note.default,
-        note.param_decls,
-        plain,
-        note.metavar,
-        None if parameter.name in OWN_HELP else note.help,
-        note.parser,
-        note.callback,
-        note.min,
-        note.max,
-    )
-
-
 def test_an_option_is_the_same_in_all_commands() -> None:
     found: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, options in option_classes().items():
-        for parameter in list_parameters(options):
-            if (name, parameter.name) not in OWN_MEANING and (spelled := spelling(parameter)) is not None:
-                found[parameter.name][spelled].append(name)
+        for option, each in declared(options).items():
+            if (name, option) not in OWN_MEANING and not each.is_argument and not each.is_hidden:
+                kind = str(get_type_hints(options)[option] | None)  # a default of None is no other type
+                help = None if option in OWN_HELP else each.help
+                found[option][each.name, each.short, kind, each.metavar, help, each.check, each.callback].append(name)
     assert len(found) > 50
     assert {name: list(ways.values()) for name, ways in found.items() if len(ways) > 1} == {}
+    windows = [declared(options)["window"] for options in option_classes().values() if "window" in declared(options)]
+    assert {(each.name, each.short, each.metavar) for each in windows} == {("", "-w", "DURATION")}
 
 
 def test_no_two_options_of_a_command_share_a_name() -> None:
-    for name, options in option_classes().items():
-        names: list[str] = []
-        for parameter in list_parameters(options):
-            note = get_args(parameter.annotation)[1]
-            shown = [parameter.name] if isinstance(note, ArgumentInfo) else [note.default, *(note.param_decls or ())]
-            names += [each for each in shown if isinstance(each, str)] or [parameter.name]
+    for name, command in parsed_commands().items():
+        names = [word for parameter in command.params for word in parameter.opts]
         assert len(names) == len(set(names)), name
-
-
-def test_what_means_something_else_is_the_same_option() -> None:
-    """Only words may differ between the windows of commands, not how the option is written."""
-    found = set()
-    for options in option_classes().values():
-        for parameter in list_parameters(options):
-            if parameter.name == "window":
-                plain, note = get_args(parameter.annotation)
-                found.add((str if plain == str | None else plain, note.default, note.param_decls, note.metavar))
-    assert found == {(str, "--window", ("-w",), "DURATION")}
 
 
 def test_the_help_of_an_option_names_options_that_the_command_has() -> None:

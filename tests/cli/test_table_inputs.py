@@ -59,7 +59,7 @@ def test_options_of_tables(run: Run, tmp_path: Path) -> None:
     [
         (("--map", "src"), "'src': write it like src=COLUMN,dst=COLUMN,time=COLUMN"),
         (("--format", "xls"), "'xls' is no format; use parquet, arrow"),
-        (("--time", "middle"), "'middle' is no time; use record, start, end"),
+        (("--time", "middle"), "'middle' is none of record, start, end"),
     ],
 )
 def test_options_that_make_no_sense(run: Run, command: str, options: tuple[str, str], says: str) -> None:

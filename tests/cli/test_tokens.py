@@ -9,7 +9,7 @@ import pytest
 from superhosts.cli._keys import read_token
 from superhosts.cli._options import DashboardOptions
 from superhosts.cli.top import open_feed
-from superhosts.cli.usage.traffic import SourceOptions, Top
+from superhosts.cli.usage.traffic import Top
 from superhosts.cli.web import Dashboard
 from superhosts.errors import UsageError
 from superhosts.ui.web.access import LEAST_TOKEN
@@ -17,12 +17,12 @@ from superhosts.ui.web.access import LEAST_TOKEN
 
 def ask_for(file: Path) -> None:
     """Read the file as `--web` does."""
-    Dashboard(DashboardOptions(":0", file))
+    Dashboard(DashboardOptions(web=":0", web_token_file=file))
 
 
 def bring(file: Path) -> None:
     """Read the file as `superhosts top` does."""
-    open_feed(Top(inputs=["http://127.0.0.1:9"], source=SourceOptions(token_file=file)))
+    open_feed(Top(inputs=["http://127.0.0.1:9"], token_file=file))
 
 
 @pytest.mark.parametrize("read", [ask_for, bring])

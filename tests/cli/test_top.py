@@ -12,9 +12,8 @@ import pytest
 from cli.test_hosts import NOON, save
 from commands import Run
 from superhosts.cli import top
-from superhosts.cli._options import EndlessTrafficOptions, NamesOptions, PairCubeOptions, ScanWantedOptions
 from superhosts.cli.top import LiveFeed, Messages, open_feed
-from superhosts.cli.usage.traffic import SourceOptions, Top
+from superhosts.cli.usage.traffic import Top
 from superhosts.errors import InputError, MissingExtraError, UsageError
 from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.top import load_app
@@ -24,7 +23,7 @@ from traffic import NOON as FIRST
 from waiting import wait_for
 
 EARLIER = FIRST - 10 * MINUTES
-PUBLIC = PairCubeOptions(key_file=Path("public"))
+PUBLIC = Path("public")
 
 
 @pytest.fixture
@@ -49,22 +48,20 @@ def test_without_textual_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 
 WRONG: list[tuple[dict[str, Any], str, str]] = [
-    ({"traffic": EndlessTrafficOptions(window="1m")}, "http://127.0.0.1:9", "--window: not with a web address"),
-    ({"wanted": ScanWantedOptions(threshold=5.0)}, "http://127.0.0.1:9", "--threshold: not with a web address"),
-    ({"source": SourceOptions(alerts=Path("a"))}, "http://127.0.0.1:9", "--alerts: not with a web address"),
-    ({"naming": NamesOptions(names=True)}, "http://127.0.0.1:9", "--names: not with a web address"),
-    ({"traffic": EndlessTrafficOptions(inner=["10.0.0.0/8"])}, "ARCHIVE", "--inner: not with a folder"),
-    ({"source": SourceOptions(token_file=Path("t"))}, "ARCHIVE", "--token-file: not with a folder"),
-    ({"source": SourceOptions(token_file=Path("t"))}, "synth:flows=1k", "--token-file: only with an address"),
-    ({"wanted": ScanWantedOptions(threshold=-5.0)}, "ARCHIVE", "--threshold"),
+    ({"window": "1m"}, "http://127.0.0.1:9", "--window: not with a web address"),
+    ({"threshold": 5.0}, "http://127.0.0.1:9", "--threshold: not with a web address"),
+    ({"alerts": Path("a")}, "http://127.0.0.1:9", "--alerts: not with a web address"),
+    ({"names": True}, "http://127.0.0.1:9", "--names: not with a web address"),
+    ({"inner": ["10.0.0.0/8"]}, "ARCHIVE", "--inner: not with a folder"),
+    ({"token_file": Path("t")}, "ARCHIVE", "--token-file: not with a folder"),
+    ({"token_file": Path("t")}, "synth:flows=1k", "--token-file: only with an address"),
+    ({"threshold": -5.0}, "ARCHIVE", "--threshold"),
     ({}, "-", "standard input is the keyboard"),
 ]
 
 
 @pytest.mark.parametrize(("given", "name", "words"), WRONG)
-def test_options_that_belong_to_other_inputs_are_refused(
-    archive: Path, given: dict[str, Any], name: str, words: str
-) -> None:
+def test_options_that_belong_to_other_inputs_are_refused(archive, given, name, words) -> None:
     options = Top(inputs=[name.replace("ARCHIVE", str(archive))], **given)
     with pytest.raises(UsageError, match=words):
         open_feed(options)
@@ -79,15 +76,13 @@ def test_a_hub_that_is_not_there_yet_is_waited_for() -> None:
     assert isinstance(open_feed(Top(inputs=["http://127.0.0.1:9"])), RemoteFeed)
 
 
-def test_a_folder_is_filled_when_somebody_follows(
-    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_filled_when_somebody_follows(archive, tmp_path, monkeypatch) -> None:
     closed, close = [], AlertStore.close
     monkeypatch.setattr(AlertStore, "close", lambda store: (closed.append(store.path), close(store)))
     AlertStore(archive / "alerts.db")._database.close()
     (tmp_path / "labels.csv").write_text("10.0.0.0/24,office\n")
-    wanted, naming = ScanWantedOptions(threshold=100.0), NamesOptions(labels=tmp_path / "labels.csv")
-    feed = open_feed(Top(inputs=[str(archive)], cube=PUBLIC, wanted=wanted, naming=naming))
+    labels = tmp_path / "labels.csv"
+    feed = open_feed(Top(inputs=[str(archive)], key_file=PUBLIC, threshold=100.0, labels=labels))
     assert isinstance(feed, LocalFeed)
     assert feed.windows() == []
     assert feed.summary()["can"]["alerts"]
@@ -103,13 +98,13 @@ def test_a_folder_is_filled_when_somebody_follows(
 
 def test_alerts_that_are_named_must_exist(archive: Path) -> None:
     with pytest.raises(InputError, match="no alerts are kept here"):
-        open_feed(Top(inputs=[str(archive)], source=SourceOptions(alerts=archive / "none")))
+        open_feed(Top(inputs=[str(archive)], alerts=archive / "none"))
 
 
 def test_only_the_file_that_was_named_is_read(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", talk("10.0.0.7", 1500))
     write(tmp_path / "b.pcap", talk("10.0.0.8", 1500, start=EARLIER))  # it would be read first
-    feed = open_feed(Top(inputs=[str(path)], cube=PUBLIC, refresh="0"))
+    feed = open_feed(Top(inputs=[str(path)], key_file=PUBLIC, refresh="0"))
     feed.follow(lambda: None)
     wait_for(lambda: feed.summary()["newest"] and feed.window()["rows"], feed.summary)
     assert "10.0.0.8" not in str(feed.window()["rows"])
@@ -119,7 +114,7 @@ def test_only_the_file_that_was_named_is_read(tmp_path: Path) -> None:
 
 def test_a_folder_of_captures_is_counted(tmp_path: Path) -> None:
     write(tmp_path / "a.pcap", talk("10.0.0.7", 1500))
-    feed = open_feed(Top(inputs=[str(tmp_path)], cube=PUBLIC, refresh="0"))
+    feed = open_feed(Top(inputs=[str(tmp_path)], key_file=PUBLIC, refresh="0"))
     assert isinstance(feed, LiveFeed)
     feed.follow(lambda: None)
     wait_for(lambda: feed.summary()["newest"], lambda: feed.errors.found)
@@ -133,7 +128,7 @@ def test_a_folder_of_captures_is_counted(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_waits_for_sketches(tmp_path: Path) -> None:
-    feed = open_feed(Top(inputs=[str(tmp_path)], cube=PUBLIC))
+    feed = open_feed(Top(inputs=[str(tmp_path)], key_file=PUBLIC))
     assert not isinstance(feed, LiveFeed)
     assert feed.summary()["newest"] is None
 
@@ -146,18 +141,12 @@ def test_an_empty_folder_waits_for_sketches(tmp_path: Path) -> None:
         (ZeroDivisionError("by zero"), "counting has failed (ZeroDivisionError('by zero')): please report this"),
     ],
 )
-def test_a_feed_whose_counting_fails_is_not_live(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    error: Exception,
-    words: str,
-) -> None:
+def test_a_feed_whose_counting_fails_is_not_live(tmp_path, monkeypatch, capsys, error, words) -> None:
     def fail(*_: Any) -> Any:
         raise error
 
     monkeypatch.setattr(top, "run_scan", fail)
-    feed = open_feed(Top(inputs=[str(write(tmp_path / "a.pcap", talk("10.0.0.7", 15)))], cube=PUBLIC))
+    feed = open_feed(Top(inputs=[str(write(tmp_path / "a.pcap", talk("10.0.0.7", 15)))], key_file=PUBLIC))
     assert isinstance(feed, LiveFeed)
     ended = threading.Event()
     feed.on_end = ended.set
@@ -173,7 +162,7 @@ def test_a_feed_whose_counting_fails_is_not_live(
 
 def test_a_feed_that_is_closed_before_it_has_begun_ends(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", talk("10.0.0.7", 15))
-    feed = open_feed(Top(inputs=[str(path)], cube=PUBLIC))
+    feed = open_feed(Top(inputs=[str(path)], key_file=PUBLIC))
     feed.close()
 
 

@@ -9,18 +9,15 @@ import pytest
 import superhosts as sh
 from commands import Run
 from superhosts.core.text import setting, speaking_options
-from superhosts.detectors.kind import made_with
 from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.stored import made_with
 from traffic import talk, write
 
 PLANNED = "slices=1,arrays=4,columns=8,rows=4096,labels=16,share=8"
-KEYS = {"a": "the key of one site", "b": "the key of another"}
 
 UNLIKE = {
-    "memory": (["--memory", "1MiB"], ["--memory", "512KiB"], "--memory 1MiB", "--memory 512KiB"),
     "decimal": (["--memory", "1MB"], ["--memory", "1MiB"], "--memory 1MB", "--memory 1MiB"),
     "geometry": (["--memory", "1MiB"], ["--geometry", PLANNED], "--memory 1MiB", f"--geometry {PLANNED}"),
-    "detector": (["--memory", "1MiB"], ["--detector", "exact"], "--detector cube", "--detector exact"),
     "prefix": (["--ipv6-prefix", "48"], [], "--ipv6-prefix 48", "--ipv6-prefix 64"),
     "width": (["--ipv6-prefix", "64"], ["--ipv6-prefix", "128"], "--ipv6-prefix 64", "--ipv6-prefix 128"),
 }
@@ -54,18 +51,6 @@ def test_the_message_names_the_file_that_a_part_came_from(run: Run, tmp_path: Pa
     other = save(run, tmp_path, "other", ["--ipv6-prefix", "64"])
     ended = run("merge", four, six, other, "-o", tmp_path / "c.cube")
     assert f"{other}: cannot be merged into {six}: it was made with --ipv6-prefix 64" in ended.err
-
-
-def test_keys_that_differ_are_named(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-    for name, key in KEYS.items():
-        monkeypatch.setenv("SUPERHOSTS_KEY", key)
-        made.append(save(run, tmp_path, name, []))
-    monkeypatch.setenv("SUPERHOSTS_KEY", KEYS["a"])
-    ended = run("merge", *made, "-o", tmp_path / "c.cube")
-    a, b = (sh.Cube("64KiB", key=key).fingerprint for key in KEYS.values())
-    words = f"it was made with key {b}, {made[0]} with key {a}; sketches of two keys cannot be merged"
-    assert f"superhosts: {made[1]}: cannot be merged into {made[0]}: {words}" in ended.err
 
 
 def test_in_python_the_message_has_arguments(tmp_path: Path) -> None:

@@ -109,7 +109,6 @@ def test_mutes_of_a_hub_are_kept_in_its_file(hub: tuple[Node, Path]) -> None:
 @pytest.mark.slow
 def test_a_reload_of_a_hub_leaves_the_dashboard(hub: tuple[Node, Path]) -> None:
     node, _ = hub
-    assert node.process is not None
     before = node.words.count("reloaded: ")
     node.process.send_signal(signal.SIGHUP)
     wait_for(lambda: node.words.count("reloaded: ") > before, lambda: node.words)
@@ -244,10 +243,10 @@ def test_clocks_are_judged_as_the_hub_judges_them() -> None:
 @pytest.mark.slow
 def test_a_hub_keeps_its_token_in_its_folder(tmp_path: Path) -> None:
     for options, asked in (
-        (DashboardOptions("0.0.0.0:0"), True),
-        (DashboardOptions("[::]:0"), True),
-        (DashboardOptions("127.0.0.1:0"), False),
-        (DashboardOptions("0.0.0.0:0", web_trust_proxy=["hub.example.org"]), False),
+        (DashboardOptions(web="0.0.0.0:0"), True),
+        (DashboardOptions(web="[::]:0"), True),
+        (DashboardOptions(web="127.0.0.1:0"), False),
+        (DashboardOptions(web="0.0.0.0:0", web_trust_proxy=["hub.example.org"]), False),
     ):
         token, told = Dashboard(options)._token(tmp_path)
         assert (token is not None) == asked

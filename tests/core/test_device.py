@@ -10,14 +10,12 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crowd import DEADLINE
-from superhosts.core.device import run_parallel, split_evenly, start_parallel, thread_count
-
-
-def test_results_come_in_the_order_of_the_calls():
-    assert run_parallel(lambda a, b: a * b, [(i, 10) for i in range(7)], 3) == [0, 10, 20, 30, 40, 50, 60]
-    assert run_parallel(lambda: 1, [], 3) == []
+from superhosts.core.device import choose_device, run_parallel, split_evenly, start_parallel, thread_count
+from superhosts.errors import UsageError
 
 
 def test_an_interrupted_caller_waits_for_its_threads():
@@ -64,23 +62,49 @@ def test_a_forked_child_has_threads_of_its_own():
     assert reaper.result() == (child, 0)
 
 
-def test_even_splits_cover_everything_once():
-    for count in (0, 1, 5, 1000):
-        for parts in (1, 2, 7):
-            runs = split_evenly(count, parts)
-            assert [i for a, b in runs for i in range(a, b)] == list(range(count))
-
-
-def test_as_many_threads_as_this_process_may_use(monkeypatch):
-    monkeypatch.delenv("SUPERHOSTS_THREADS", raising=False)
-    assert thread_count() >= 1
-    monkeypatch.setenv("SUPERHOSTS_THREADS", "3")
-    assert thread_count() == 3
-
-
 def test_it_works_with_numba_switched_off():
     pairs = "np.zeros(3, np.uint32), np.arange(3, dtype=np.uint32)"
     code = f"import numpy as np, superhosts as sh; e = sh.Exact(); e.update({pairs}); print(e.top(1).peers)"
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert (ended.stdout, ended.returncode) == ("[3]\n", 0), ended.stderr
+
+
+def test_devices() -> None:
+    assert choose_device("auto") == choose_device("cpu") == "cpu"
+    with pytest.raises(UsageError, match="device 'abacus'"):
+        choose_device("abacus")
+
+
+def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPERHOSTS_THREADS", "3")
+    assert thread_count() == 3
+    monkeypatch.setenv("SUPERHOSTS_THREADS", "")
+    assert thread_count() >= 1
+
+
+def test_results_come_in_the_order_of_the_calls() -> None:
+    for threads in (1, 2, 5):
+        for calls in (0, 1, 2, 40):
+            answers = run_parallel(lambda a, b: a * b, [(i, 2) for i in range(calls)], threads)
+            assert answers == [2 * i for i in range(calls)]
+
+
+def test_calls_run_side_by_side() -> None:
+    barrier = threading.Barrier(2, timeout=240)
+    assert len(run_parallel(barrier.wait, [(), ()], 2)) == 2
+
+
+def test_an_error_in_any_thread_reaches_the_caller() -> None:
+    for bad in (0, 3):
+        with pytest.raises(ZeroDivisionError):
+            run_parallel(lambda i, bad: 1 // (i - bad), [(i, bad) for i in range(4)], 2)
+
+
+@given(st.integers(0, 1000), st.integers(1, 40))
+def test_even_splits(count: int, parts: int) -> None:
+    runs = split_evenly(count, parts)
+    assert [i for a, b in runs for i in range(a, b)] == list(range(count))
+    sizes = [b - a for a, b in runs]
+    assert len(runs) <= parts
+    assert not count or (min(sizes) >= 1 and max(sizes) - min(sizes) <= 1)

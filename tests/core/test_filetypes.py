@@ -7,15 +7,12 @@ import lzma
 import struct
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import packets as p
 from commands import Run
-from places import DATA
-from superhosts import Cube
 from superhosts.core import filetypes
 from superhosts.cubefile.container import MAGIC
 from superhosts.sources.capture import format_of
@@ -113,12 +110,9 @@ def test_a_file_that_is_no_capture_is_called_by_its_kind(kind: str) -> None:
     assert filetypes.not_a_capture(data[:3]).startswith("not a capture: it looks like ")  # a pipe with few bytes
 
 
-def test_the_name_of_the_file_is_part_of_commands_and_quoted() -> None:
+def test_what_is_compressed_is_said_and_the_name_is_quoted() -> None:
     text = filetypes.not_a_capture(LOOKS["bzip2"][0], "day 1.bz2")
     assert text.endswith("bzip2 -dc 'day 1.bz2' | superhosts scan -")
-
-
-def test_what_is_compressed_is_said() -> None:
     zeek = filetypes.not_a_capture(LOOKS["zeek"][0], "conn.log.gz", "gzip")
     assert zeek == f"not a capture: it looks like a Zeek log (tab-separated), compressed (gzip); {LOGS}"
     twice = filetypes.not_a_capture(lzma.compress(b"x"), "x.pcap.xz.gz", "gzip")
@@ -155,41 +149,6 @@ def test_the_magic_numbers_are_those_of_the_readers() -> None:
     for magic in (*filetypes.PCAP, filetypes.PCAPNG):
         assert format_of(magic + bytes(20)) is not None
         assert filetypes.not_a_sketch(magic).endswith("superhosts scan reads it")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_commands_that_read_captures_say_what_a_file_looks_like(
-    pack: Callable[[bytes], bytes], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("conn.log").write_bytes(pack(LOOKS["sqlite"][0]))
-    note = "" if pack is bytes else ", compressed (gzip)"
-    words = f"superhosts: conn.log: not a capture: it looks like a SQLite database{note}; no command reads it: "
-    words += "export it as Parquet or CSV"
-    for verb in ("scan", "calibrate", "compare"):
-        ended = run(verb, "conn.log")
-        line = ended.err.splitlines()[verb == "compare"]  # which says first that it leaves a detector out
-        assert (ended.status, line) == (3, words)
-
-
-def test_a_sketch_given_to_scan_is_led_to_hosts(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "a.cube"
-    Cube("1MiB").save(path)
-    ended = run("scan", path)
-    words = "it looks like a sketch (.cube); superhosts hosts asks it, superhosts merge merges it"
-    assert (ended.status, ended.err) == (3, f"superhosts: {path}: not a capture: {words}\n")
-
-
-@pytest.mark.skipif(not DATA.exists(), reason="real files are not here")
-def test_real_logs_and_exports_have_names() -> None:
-    expected = {"argus.binetflow": "CSV: StartTime, ", "suricata-eve.json": "a Suricata log (EVE)", "README.md": "text"}
-    for path in DATA.iterdir():
-        head = path.read_bytes()[: filetypes.HEAD_BYTES]
-        words = {"exports-netflow5": "NetFlow v5", "exports-netflow9": "NetFlow v9", "exports-ipfix": "IPFIX"}
-        named = next((name for start, name in words.items() if path.name.startswith(start)), expected.get(path.name))
-        if named and path.suffix != ".pcap":
-            assert filetypes.not_a_capture(head).startswith(f"not a capture: it looks like {named}"), path.name
 
 
 def test_a_list_of_pairs_is_a_table_and_sentences_are_not() -> None:

@@ -16,9 +16,8 @@ from superhosts.core.pairs import Addresses, format_for
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Arrays, ArrayShape
-from superhosts.detectors.kind import Kind
 from superhosts.detectors.registry import DETECTORS
-from superhosts.detectors.stored import Place
+from superhosts.detectors.stored import Kind, Place
 from traffic import talk, write
 
 

@@ -6,8 +6,6 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import naive
 from shapes import near_threshold, one_scanner, zipf
@@ -83,35 +81,6 @@ def every_address(geometry: Geometry) -> set[int]:
     found = oracle.restore(naive.zero_limit(geometry.rows, 200))
     assert len(found) >= 12
     return found
-
-
-@pytest.mark.slow
-@given(st.data())
-def test_columns_spell_the_address_again(data):
-    """Check the windows of LP, their check bits, and the way back to the address."""
-    slice_bits = data.draw(st.integers(0, 10))
-    restoring = data.draw(st.integers(2, 5))
-    least = -(-(32 - slice_bits) // restoring)
-    index_bits = data.draw(st.integers(least, min(20, 32 - slice_bits)))
-    g = Geometry(
-        slice_bits=slice_bits,
-        restoring=restoring,
-        index_bits=index_bits,
-        validating=1,
-        validating_bits=4,
-        column_bits=6,
-    ).check()
-    left = data.draw(st.integers(0, (1 << g.left_bits) - 1))
-    columns = [addressing.restoring_column.py_func(left, addressing.offset.py_func(i, g), g) for i in range(restoring)]
-    oracle = naive.Cbaa(g._asdict(), DEFAULT_KEY)
-    assert [column for _, _, column in oracle.tuple_of(left << slice_bits)][:restoring] == columns
-    restored = 0
-    for i, column in enumerate(columns):
-        own, check = addressing.own_bits.py_func(i, g), addressing.check_bits.py_func(i, g)
-        assert own + check == index_bits
-        assert column >> own == columns[(i + 1) % restoring] & ((1 << check) - 1)
-        restored |= (column & ((1 << own) - 1)) << addressing.offset.py_func(i, g)
-    assert restored == left
 
 
 def test_the_papers_windows_are_those_of_the_documents():

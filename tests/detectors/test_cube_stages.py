@@ -19,12 +19,11 @@ from superhosts import Cube, Exact, Geometry, Sketch, load
 from superhosts.core.device import cuda_problem, gpus_of
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle_column
 from superhosts.core.pairs import numbers_to_array, words_to_column
-from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu
-from superhosts.detectors.engines.autogpu import AutoGpu, DeviceWarning, SayOnce
-from superhosts.detectors.engines.base import GpuTuning, Tuning
+from superhosts.detectors.cube.engine import CpuCube, make_on_gpu
+from superhosts.detectors.engines.base import AutoGpu, GpuTuning, Tuning, said
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import unite
-from superhosts.errors import GpuMemoryError
+from superhosts.errors import DeviceWarning, GpuMemoryError
 from tuned import tuned
 
 SPREAD = 0x9E3779B97F4A7C15F39CC0605CEDC835
@@ -209,28 +208,6 @@ def test_no_pair_is_lost_when_the_union_of_two_exact_cubes_overflows(bits):
     assert_same(one, feed(cube_of(bits, slice_bits=4, exact=False), pairs, bits, 32), asked_of(pairs, bits))
 
 
-def test_merging_with_itself_changes_nothing():
-    cube = feed(cube_of(), distinct_pairs(50))
-    before = rows(cube, [1])
-    cube.merge(cube)
-    assert cube.exact
-    assert rows(cube, [1]) == before
-
-
-@pytest.mark.parametrize("over", [0, 1])
-def test_copies_are_independent_and_in_the_same_state(over):
-    pairs = distinct_pairs(tiny().exact_pairs + over)
-    cube = feed(cube_of(), pairs)
-    for twin in (cube.copy(), copy.copy(cube), copy.deepcopy(cube)):
-        assert_same(twin, cube, asked_of(pairs, 32))
-        feed(twin, distinct_pairs(20, seed=1000))
-        assert not twin.exact
-        assert cube.exact == (over == 0)
-        twin.clear()
-        assert twin.exact
-    assert_same(cube, feed(cube_of(), pairs), asked_of(pairs, 32))
-
-
 def test_pickles_and_files_are_dense(tmp_path):
     pairs = distinct_pairs(40)
     cube, dense = feed(cube_of(), pairs), feed(cube_of(exact=False), pairs)
@@ -296,30 +273,6 @@ def test_an_exact_cube_takes_any_threshold_without_warning():
         warnings.simplefilter("error")
         assert len(cube.super_hosts(1)) == 7
         assert list(cube.super_hosts(1 << 40)) == []
-
-
-def test_threads_may_update_and_ask_at_once():
-    pairs = distinct_pairs(tiny().exact_pairs + 30)
-    cube = cube_of()
-    states: list[bool] = []
-
-    def update(start: int) -> None:
-        for number in range(start, len(pairs), 2):
-            feed(cube, [pairs[number]])
-
-    def ask() -> None:
-        for _ in range(40):
-            states.append(cube.exact)
-            cube.top(2)
-
-    threads = [threading.Thread(target=update, args=(0,)), threading.Thread(target=update, args=(1,))]
-    threads.append(threading.Thread(target=ask))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert states == sorted(states, reverse=True)  # It never becomes exact again.
-    assert_same(cube, feed(cube_of(), pairs), asked_of(pairs, 32))
 
 
 @pytest.mark.parametrize(
@@ -390,7 +343,8 @@ class Waiting(AutoGpu):
     """The GPU of "auto", real or simulated, whose start can be held back."""
 
     def __init__(self, make=make_on_gpu) -> None:
-        super().__init__(make, self.find, SayOnce())
+        said.clear()
+        super().__init__(make, self.find)
         self.may_start, self.asked = threading.Event(), 0
 
     def find(self) -> int:
@@ -437,36 +391,11 @@ def test_auto_goes_on_on_the_cpu_until_the_gpu_is_ready_and_loses_nothing():
     assert (second.exact, second.device) == (True, "cpu")
 
 
-@pytest.mark.slow
-@on_gpu
-@pytest.mark.filterwarnings("ignore:a cube has more")
-def test_integers_of_64_bits_go_to_the_gpu_that_has_become_ready(monkeypatch):
-    """As uint32, for which its kernels are on disk."""
-    kinds, move = set(), Stages._add_on_auto_gpu
-
-    def moved(stages, batches):
-        kinds.update(column.dtype for batch in batches for column in batch)
-        return move(stages, batches)
-
-    monkeypatch.setattr(Stages, "_add_on_auto_gpu", moved)
-    pairs = distinct_pairs(tiny().exact_pairs + 40)
-    hosts, peers = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-    auto = Waiting()
-    cube = auto_cube(auto)
-    cube.update(hosts[:-30], peers[:-30])
-    assert (cube.exact, cube.device) == (False, "cpu")
-    auto.start()
-    cube.update(hosts[-40:], peers[-40:])
-    assert cube.device == "cuda:0"
-    assert kinds == {np.dtype(np.uint32)}
-    assert_same(cube, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
-
-
 @on_gpu
 @pytest.mark.filterwarnings("error")
 def test_auto_stays_on_the_cpu_where_there_is_no_gpu_or_a_small_or_broken_one():
     pairs = distinct_pairs(tiny().exact_pairs + 1)
-    none, small = AutoGpu(make_on_gpu, lambda: None, SayOnce()), Waiting()
+    none, small = AutoGpu(make_on_gpu, lambda: None), Waiting()
     small.may_start.set()
     for auto, tuning in ((none, Tuning()), (small, Tuning(gpu=GpuTuning(max_memory=1024)))):
         cube = feed(auto_cube(auto, tuning), pairs)
@@ -580,19 +509,6 @@ def test_auto_stays_on_the_cpu_with_all_pairs_if_the_gpu_fails_after_its_trial(m
     assert make.made == 2  # The GPU is not tried again.
     for each in (cube, twin):
         assert_same(each, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
-
-
-@on_gpu
-def test_the_copy_of_a_cube_on_the_cpu_stays_there_if_the_gpu_cannot_load_it():
-    pairs = distinct_pairs(tiny().exact_pairs + 9)
-    auto = Waiting(Failing("load"))
-    cube = auto_cube(auto)
-    assert not feed(cube, pairs).exact
-    auto.start()
-    with pytest.warns(DeviceWarning, match="the GPU is not used: broken in load"):
-        twin = cube.copy()
-    assert (cube.device, twin.device) == ("cpu", "cpu")
-    assert_same(twin, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
 
 
 @on_gpu

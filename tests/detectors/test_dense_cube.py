@@ -13,7 +13,6 @@ from cubes import filled_oracle
 from superhosts import Cube, Geometry, Part, ThresholdWarning
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.pairs import Addresses
-from superhosts.detectors.cube.addressing import contender_marks, lowest_priority, priority_of
 from superhosts.detectors.cube.fill import SPAN
 from superhosts.detectors.cube.geometry import LINE_BITS
 from superhosts.detectors.estimate import Evidence, conclude, measure, saturation_of
@@ -126,20 +125,6 @@ def test_a_sample_of_the_pairs_gives_unbiased_numbers_and_honest_intervals(bits:
     assert np.mean(held) > 0.85
 
 
-@pytest.mark.parametrize("giants", [0, 1])
-def test_a_sample_moves_the_lower_bound_of_saturated_hosts(giants: int) -> None:
-    plain = Geometry(32, 0, 2, 6, 8, 1, 0, giants=giants)
-    bounds = []
-    for geometry in (plain, plain._replace(sample_bits=2)):
-        cube = Cube(geometry=geometry, device="cpu", exact=False)
-        fill(cube, {7: 300_000 if giants else 10_000})
-        row = cube.estimate(7)
-        assert row.saturated
-        bounds.append(row.peers_low)
-    assert bounds[0] > 150
-    assert bounds[1] == pytest.approx(4 * bounds[0], abs=4)
-
-
 @pytest.mark.parametrize(("giants", "most"), [(0, 1064), (1, 68_139)])
 def test_a_sample_moves_the_most_peers_that_can_be_measured(giants: int, most: int) -> None:
     """64 rows are full near 64·ln 64 = 266.17 peers; one in 4 pairs is written, one in 256 to giant columns."""
@@ -169,19 +154,6 @@ def test_the_number_of_pairs_in_a_sampled_cube_is_that_of_all_pairs() -> None:
     cube = Cube(geometry=geometry, device="cpu", key="a secret", exact=False)
     cube.update(*np.random.default_rng(5).integers(0, 1 << 32, (2, 50_000), dtype=np.uint32))
     assert cube.fill().pairs == pytest.approx(50_000, rel=0.1)  # 6,250 are written, with a deviation of 1.2 %
-
-
-def test_sampled_cubes_merge_to_the_cube_of_both_streams() -> None:
-    geometry = Geometry(32, 1, 3, 9, 20, 2, 1, giants=1, sample_bits=2)
-    one, other, both = (Cube(geometry=geometry, device="cpu", exact=False) for _ in range(3))
-    fill(one, {1: 500, 2: 900})
-    fill(other, {3: 700, 2: 900})
-    for cube in (one, other):
-        both.merge(cube)
-    whole = Cube(geometry=geometry, device="cpu", exact=False)
-    fill(whole, {1: 500, 2: 900})
-    fill(whole, {3: 700, 2: 900})
-    assert all(np.array_equal(whole.arrays()[name], array) for name, array in both.arrays().items())
 
 
 def test_a_host_in_all_columns_of_a_big_one_is_told_from_it_by_its_lines() -> None:
@@ -285,21 +257,3 @@ def test_an_array_of_more_bits_than_32_bit_addresses_reach(bits: int) -> None:
     hosts = np.arange(1, 9, dtype=dtype)
     cube.update(np.repeat(hosts, 1000), np.tile(np.arange(1000, dtype=np.uint32), len(hosts)))
     assert np.allclose(cube.estimate_many(hosts).peers, 1000, atol=10)
-
-
-@pytest.mark.parametrize("turned_lines", [0, 1])
-@pytest.mark.parametrize("share_bits", [0, 1, 3, 16])
-def test_the_marks_of_contenders_say_who_competes(share_bits: int, turned_lines: int) -> None:
-    geometry = Geometry(32, 0, 8, 14, 16, 3, share_bits, turned_lines=turned_lines)
-    rng = np.random.default_rng(share_bits)
-    random = rng.integers(0, 1 << 64, 500, dtype=np.uint64)
-    full = [(((1 << share_bits) - 1) << (48 - 16 * array + 16 - share_bits)) for array in range(4)]
-    tickets = [random, *(random | np.uint64(bits) for bits in full)]
-    for ticket in np.concatenate(tickets):
-        marks = int(contender_marks(ticket, share_bits))
-        assert marks & ~0x8000800080008000 == 0
-        for array in range(3 + turned_lines):
-            priority = priority_of.py_func(int(ticket), array, geometry)  # type: ignore[attr-defined]
-            competes = priority >= lowest_priority.py_func(share_bits)  # type: ignore[attr-defined]
-            marked = bool(marks >> (63 - 16 * array) & 1)
-            assert marked >= competes if share_bits == 16 else marked == competes

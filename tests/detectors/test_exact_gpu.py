@@ -5,7 +5,6 @@ Every test runs twice: on a stand-in for CuPy, which is NumPy made as strict as 
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import sys
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 
 import naive
-from crowd import together
 from gpus import Driver, machine_with
 from stand_in import OnGpu, StandIn
 from superhosts import load
@@ -124,35 +122,8 @@ def test_answers_are_those_of_the_cpu_and_of_sets(gpu, bits, peer_bits, place):
     assert dict(zip(array_to_numbers(found), counts.tolist(), strict=True)) == naive.peers(pairs)
 
 
-@pytest.mark.parametrize("device", ["cuda", "cpu"])
-@pytest.mark.parametrize(("bits", "peer_bits"), WIDTHS)
-def test_rows_are_those_of_files(gpu, bits, peer_bits, device):
-    pairs = pairs_of(bits, peer_bits)
-    if bits == peer_bits == 32:
-        rows = {(host << 32 | peer,) for host, peer in pairs}
-    else:
-        words = slice(None) if bits == 128 else slice(1, None)
-        rows = {(*divmod(host, 1 << 64)[words], *divmod(peer, 1 << 64)) for host, peer in pairs}
-    detector = feed(Exact(key_bits=bits, device=device), columns_of(pairs, bits, peer_bits))
-    assert content(detector) == np.array(sorted(rows), np.uint64).tobytes()
-
-
 def test_it_chooses_the_gpu_by_itself(gpu):
     assert Exact().device == "cuda:0"
-
-
-@pytest.mark.parametrize("steps", [(4004,), (100, 3904), (3000, 1004), (600, 600, 600, 600, 600, 600, 404)])
-@pytest.mark.parametrize("bits", [32, 64, 128])
-def test_batches_of_any_size_and_again(gpu, bits, steps):
-    columns = columns_of(pairs_of(bits, bits), bits, bits)
-    detector, cpu = Exact(key_bits=bits, device="cuda"), Exact(key_bits=bits, device="cpu")
-    for _ in range(3):
-        start = 0
-        for step in steps:
-            detector.update(*(column[start : start + step] for column in columns))
-            start += step
-        feed(cpu, columns)
-    assert_same(detector, cpu)
 
 
 def test_an_empty_one(gpu):
@@ -165,14 +136,6 @@ def test_an_empty_one(gpu):
         assert_same(detector, cpu)
         detector.load_arrays(cpu.arrays())
         assert_same(detector, cpu)
-
-
-def test_clear_makes_it_as_new(gpu):
-    detector = feed(Exact(device="cuda"), columns_of(pairs_of(32, 32), 32, 32))
-    detector.clear()
-    assert_same(detector, Exact(device="cpu"))
-    wide = columns_of(pairs_of(32, 128), 32, 128)
-    assert_same(feed(detector, wide), feed(Exact(device="cpu"), wide))
 
 
 @pytest.mark.parametrize("wide", [64, 128])
@@ -227,18 +190,6 @@ def test_files_cross_devices(gpu, bits, peer_bits, tmp_path):
             assert_same(again, feed(Exact(key_bits=bits, device="cpu"), columns))
 
 
-def test_a_copy_is_its_own(gpu):
-    columns = columns_of(pairs_of(32, 32), 32, 32)
-    detector = Exact(device="cuda")
-    detector.update(*(column[:400] for column in columns))  # stay pending
-    for make in (copy.deepcopy, Exact.copy):
-        twin = make(detector)
-        assert twin.device == "cuda:0"
-        feed(twin, columns)
-        assert_same(twin, feed(Exact(device="cpu"), columns))
-    assert_same(detector, feed(Exact(device="cpu"), tuple(column[:400] for column in columns)))
-
-
 def address_of(array: Any) -> int:
     return array.ctypes.data if isinstance(array, OnGpu) else array.data.ptr
 
@@ -252,26 +203,6 @@ def test_what_it_takes_in_from_another_is_its_own(gpu):
     mine, others = ({address_of(rows) for rows in each} for each in (one.pending, other.buckets))
     assert len(mine) == len(others) == 1
     assert mine != others
-
-
-def test_any_thread_may_call_it(gpu):
-    columns = columns_of(pairs_of(32, 32), 32, 32)
-    one, other = Exact(device="cuda"), Exact(device="cuda")
-
-    def take_in(into: Exact, some: Exact) -> None:
-        for _ in range(5):
-            into.merge(some)
-            assert into.top(1).peers.sum() <= len(columns[0])
-            into.copy()
-
-    together(
-        *[lambda i=i: feed(one, tuple(column[i::4] for column in columns), 50) for i in range(3)],
-        lambda: feed(other, tuple(column[3::4] for column in columns), 50),
-        lambda: take_in(one, other),
-        lambda: take_in(other, one),
-    )
-    one.merge(other)
-    assert_same(one, feed(Exact(device="cpu"), columns))
 
 
 @pytest.mark.parametrize("bits", [32, 64, 128])
@@ -332,14 +263,6 @@ def run(code: str, **environment: str) -> str:
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
-
-
-@pytest.mark.slow
-def test_the_cpu_imports_nothing_of_cuda():
-    code = (
-        "e = Exact(device='cpu'); e.update(x, x); e.top(2); print('cupy' in sys.modules, 'numba.cuda' in sys.modules)"
-    )
-    assert run(code) == "False False\n"
 
 
 @pytest.mark.slow

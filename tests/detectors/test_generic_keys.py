@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from test_laws import content
 
 import superhosts as sh
 from superhosts.core.units import parse_size
@@ -44,13 +45,6 @@ def peers_of(hosts: list[Any], peers: list[Any]) -> dict[Any, int]:
     for host, peer in zip(hosts, peers, strict=True):
         seen[host].add(peer)
     return {host: len(found) for host, found in seen.items()}
-
-
-def content(detector: Detector) -> dict[str, bytes]:
-    arrays = detector.arrays()
-    if detector.name == "exact":
-        arrays["pairs"] = np.unique(arrays["pairs"], axis=0)
-    return {name: array.tobytes() for name, array in arrays.items()}
 
 
 def fed(name: str, keys: str, hosts: Any, peers: Any) -> Detector:
@@ -103,11 +97,6 @@ class TestLaws:
         assert table["family"].null_count == len(table)
         assert table["host"].to_pylist() == [row.host for row in detector.top(5)]
 
-    def test_in_a_result(self, name: str, keys: str) -> None:
-        found = fed(name, keys, *traffic(keys)).super_hosts(300)
-        assert all(row.host in found for row in found)
-        assert (42 if keys == "int64" else "nobody") not in found
-
     def test_neither_order_nor_repetition_matters(self, name: str, keys: str) -> None:
         hosts, peers = traffic(keys)
         once, again = fed(name, keys, hosts, peers), make(name, keys)
@@ -144,12 +133,6 @@ class TestLaws:
             data = pickle.dumps(each)
             assert not any(int(word).to_bytes(8, "little") in data for word in detector._text_key)
             assert pickle.loads(data) == each
-
-    def test_no_pairs(self, name: str, keys: str) -> None:
-        detector = make(name, keys)
-        detector.update([], [])
-        assert len(detector.super_hosts(1)) == 0
-        assert detector.names_kept == (0 if keys == "text" else None)
 
     def test_missing_values_are_dropped(self, name: str, keys: str) -> None:
         hosts, peers = (
@@ -294,14 +277,6 @@ def test_several_results_share_their_names() -> None:
     cube = fed("cube", "text", *traffic("text"))
     joined = sh.SuperHosts.joined([cube.super_hosts(300), cube.top(100)[20:]])
     assert joined.unnamed == 0
-
-
-def test_threads_give_the_same_content() -> None:
-    hosts, peers = traffic("text", count=150_000)
-    one, many = sh.Cube("2MiB", keys="text", threads=1), sh.Cube("2MiB", keys="text", threads=3)
-    for cube in (one, many):
-        cube.update(hosts, peers)
-    assert content(one) == content(many)
 
 
 def test_texts_with_lone_surrogates_are_as_many_as_they_are(tmp_path):

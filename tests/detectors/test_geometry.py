@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from commands import Run
 from superhosts.core.pairs import Part
 from superhosts.detectors.cube import Geometry
 from superhosts.errors import GeometryError, UsageError
 from superhosts.fleet.intake import expected_kinds
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.sketch import load
-from traffic import three_windows, write
 
 TEXT = "slices=8,arrays=4,columns=17,rows=1024,labels=4,share=2"
 SMALL = Geometry(32, 3, 4, 10, 17, 2, 1)
@@ -52,10 +47,7 @@ def test_a_geometry_that_is_none(text: str, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        ({"memory": "64MiB"}, "geometry= and memory: choose one"),
-        ({"detector": "cbaa"}, 'only with detector="cube"'),
-    ],
+    [({"memory": "64MiB"}, "geometry= and memory: choose one"), ({"detector": "cbaa"}, 'only with detector="cube"')],
 )
 def test_contradictions(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
@@ -71,19 +63,3 @@ def test_settings_make_cubes_of_it() -> None:
     assert settings.most_memory == (SMALL.memory * 3 // 2) + (wide.geometry.memory * 3 // 2) + (2 * 2 * 4 << 20)
     assert settings.fingerprint != Settings(ipv6_prefix=128).fingerprint
     assert expected_kinds(settings) != expected_kinds(Settings(ipv6_prefix=128, device="cpu"))
-
-
-@pytest.mark.slow
-def test_a_scan_by_the_plan(run: Run, tmp_path: Path) -> None:
-    plan = run("plan", "--flows", "100k", "--memory", "512KiB", "--threshold", 300, "--json")
-    option = json.loads(plan.out)["geometry_option"]
-    assert f"--geometry {option}\n" in run("plan", "-m", "512KiB", "--flows", "100k", "--threshold", 300).out
-    capture = write(tmp_path / "a.pcap", three_windows())
-    ended = run("scan", capture, "--geometry", option, "--save", tmp_path / "s", "--quiet")
-    assert (ended.status, ended.err) == (0, "")
-    kept = sorted((tmp_path / "s").glob("*.cube"))
-    assert kept
-    assert load(kept[0]).part(Part(4, "inner", "any")).geometry == Geometry.parse(option)
-    refused = run("scan", capture, "--geometry", "64MiB")
-    assert refused.status == 2
-    assert "plan prints it: slices=64" in refused.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable
 
@@ -54,7 +53,6 @@ def test_all_names_are_kept_while_they_fit() -> None:
     pairs = traffic(500, 3000)
     names = add(empty(5000), pairs)
     assert set(listed(names)) == {host for host, _ in pairs}
-    assert not names.is_full
 
 
 @pytest.mark.slow
@@ -65,7 +63,6 @@ def test_the_names_are_those_of_the_oracle(most: int) -> None:
     for start in range(0, len(pairs), 700):
         add(names, pairs[start : start + 700])
     assert listed(names) == naive_names.names_kept(set(pairs), most, DEFAULT_KEY)
-    assert names.is_full
     assert len(names) == most
 
 
@@ -97,16 +94,6 @@ def test_a_file_holds_the_same_names() -> None:
     assert same(names, read)
     more = traffic(2000, 5000, seed=2)
     assert same(add(names, more), add(read, more))  # The largest rank that matters is known, too.
-
-
-def test_a_copy_is_independent() -> None:
-    names = add(empty(50), [("a", "b")])
-    for twin in (names.copy(), copy.deepcopy(names)):
-        add(twin, [("c", "d")])
-        assert set(listed(twin)) == {"a", "c"}
-    assert listed(names) == ["a"]
-    names.clear()
-    assert listed(names) == []
 
 
 def test_long_odd_and_empty_names() -> None:

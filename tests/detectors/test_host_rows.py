@@ -138,17 +138,6 @@ def test_the_bytes_depend_on_the_set_of_pairs_alone(bits, tmp_path):
         assert saved(tmp_path / "b.cube", halves[0]).read_bytes() == expected
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_files_of_few_pairs(count, tmp_path):
-    cube, dense = Cube("16MiB", device="cpu"), Cube("16MiB", device="cpu", exact=False)
-    for each in (cube, dense):
-        each.update(np.full(count, 7, np.uint32), np.arange(count, dtype=np.uint32))
-    path = saved(tmp_path / "a.cube", cube)
-    assert is_rows_form(path)
-    assert_same(only(load(path)), dense)
-    assert only(load(path)).estimate("0.0.0.7").peers == count
-
-
 @pytest.mark.slow
 def test_a_cube_of_a_gpu_loads_rows(tmp_path):
     sizes = geometry()
@@ -233,6 +222,11 @@ def test_differences_of_wide_hosts_carry(numbers):
 # Files from elsewhere
 
 
+def forge(path: Path, cube: Cube, arrays: Arrays, family: int = 4) -> None:
+    parts = [cube._written(Part(family))._replace(arrays=arrays)]
+    write_parts(path, compose_header(parts), parts)
+
+
 def change(name: str, edit: Any) -> Any:
     """Return a function that changes one array."""
 
@@ -295,14 +289,9 @@ def test_a_file_with_a_fault_is_refused_and_changes_nothing(fault, message, tmp_
     arrays = {name: array.copy() for name, array in arrays_in(saved(tmp_path / "good.cube", cube)).items()}
     path = tmp_path / "bad.cube"
     fault(arrays)
-    parts = [cube._written(Part(4))._replace(arrays=arrays)]
-    write_parts(path, compose_header(parts), parts)
+    forge(path, cube, arrays)
     sketch = Sketch.of(union)
-    doors = [
-        lambda: load(path),
-        lambda: sketch.merge_file(path),
-        lambda: estimate_in_file(path, {Part(4): hosts[:1]}),
-    ]
+    doors = [lambda: load(path), lambda: sketch.merge_file(path), lambda: estimate_in_file(path, {Part(4): hosts[:1]})]
     for door in doors:
         with pytest.raises(SketchFileError, match=f"bad.cube: damaged: {message}"):
             door()
@@ -316,8 +305,7 @@ def test_a_wide_host_that_overflows_is_refused(bits, tmp_path):
     cube.update(*pairs_of(cube.geometry))
     arrays = arrays_in(saved(tmp_path / "a.cube", cube))
     arrays["hosts"][:, 1] = (1 << 64) - 1
-    parts = [cube._written(Part(6))._replace(arrays=arrays)]
-    write_parts(tmp_path / "a.cube", compose_header(parts), parts)
+    forge(tmp_path / "a.cube", cube, arrays, 6)
     with pytest.raises(SketchFileError, match=f"array 0/hosts: host 1 has more than {bits} bits"):
         load(tmp_path / "a.cube")
 
@@ -326,8 +314,7 @@ def test_a_bit_of_giant_columns_in_a_cube_without_them_is_refused(tmp_path):
     cube = make(geometry(giants=0))
     cube.update(*pairs_of(cube.geometry))
     arrays = {**arrays_in(saved(tmp_path / "a.cube", cube)), "giants": np.ones(1, np.uint64)}
-    parts = [cube._written(Part(4))._replace(arrays=arrays)]
-    write_parts(tmp_path / "a.cube", compose_header(parts), parts)
+    forge(tmp_path / "a.cube", cube, arrays)
     with pytest.raises(SketchFileError, match="array 0/giants: has 1 word, must have 0"):
         load(tmp_path / "a.cube")
 
@@ -344,8 +331,7 @@ def test_a_missing_or_strange_array_is_named(tmp_path):
         ({**arrays, "hosts": arrays["hosts"][0]}, r"field arrays\[1\].shape: a list of 1|must be 1 by any"),
     ]
     for changed, message in cases:
-        parts = [cube._written(Part(4))._replace(arrays=changed)]
-        write_parts(tmp_path / "b.cube", compose_header(parts), parts)
+        forge(tmp_path / "b.cube", cube, changed)
         with pytest.raises(SketchFileError, match=message):
             load(tmp_path / "b.cube")
 

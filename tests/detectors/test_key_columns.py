@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from test_laws import content
 
 import superhosts as sh
-from superhosts.core.textkeys import TextColumn
-from superhosts.detectors.arguments import read_column
 from superhosts.detectors.detector import Detector
 
 NAMES = ["größe", "", "user 1", "user 1", "x" * 300, "tab\t", None, "日本"]
@@ -68,10 +67,6 @@ INTEGERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def content(detector: Detector) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in detector.arrays().items()}
-
-
 def fed(keys: str, *columns: Any, **names: Any) -> Detector:
     cube = sh.Cube("1MiB", keys=keys, exact=False, device="cpu")
     cube.update(*columns, **names)
@@ -122,11 +117,6 @@ def test_tables() -> None:
 def test_strings_of_numpy(values: np.ndarray) -> None:
     texts = [each.decode() if isinstance(each, bytes) else str(each) for each in values]
     assert content(fed("text", values, values[::-1])) == content(fed("text", texts, texts[::-1]))
-
-
-def test_bytes_of_the_size_of_addresses_are_text() -> None:
-    column = read_column([b"abcd", b"0123456789abcdef"], "hosts")
-    assert isinstance(column.values, TextColumn)
 
 
 def test_nulls_alone() -> None:

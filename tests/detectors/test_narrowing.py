@@ -11,7 +11,6 @@ import superhosts as sh
 from superhosts.core.pairs import PairBatch
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.engines.bins import NARROWED
-from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
 
 COUNT = 3 * NARROWED + 7
@@ -23,10 +22,6 @@ SMALL = Geometry.for_memory(1 << 20)
 
 def cube(**options: Any) -> sh.Cube:
     return sh.Cube(device="cpu", threads=2, **options)
-
-
-def make_rival(name: str) -> Any:
-    return DETECTORS[name]() if name == "exact" else DETECTORS[name]("16MiB")
 
 
 def answer(detector: Any, threshold: int = 1) -> dict[int, int]:
@@ -100,12 +95,3 @@ def test_integers_of_a_set_that_overflows(device: str) -> None:
         wide.update(hosts, peers)
         assert wide == narrow
     assert not wide.estimate(1).exact
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("detector", ["exact", "cbaa"])
-def test_every_detector_takes_them(detector: str) -> None:
-    narrow, wide = (make_rival(detector) for _ in range(2))
-    narrow.update(HOSTS.astype(np.uint32), PEERS.astype(np.uint32))
-    wide.update(HOSTS, PEERS)
-    assert answer(wide, 500) == answer(narrow, 500) != {}

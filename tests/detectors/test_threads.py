@@ -18,6 +18,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -72,27 +73,18 @@ def digest(detector: Detector) -> str:
 
 def questions(detector: Detector) -> Call:
     """Return a function that makes the next of all queries on each call."""
-    asked: Iterator[Call] = iter(())
-
-    def ask() -> Any:
-        nonlocal asked
-        call = next(asked, None)
-        if call is None:
-            asked = iter(
-                [
-                    lambda: detector.super_hosts(50).to_dict(),
-                    lambda: list(detector.top(3)),
-                    lambda: detector.estimate("10.0.0.7"),
-                    lambda: detector.memory,
-                    detector.copy,
-                    detector.flush,
-                    detector.arrays,
-                ]
-            )
-            call = next(asked)
-        return call()
-
-    return ask
+    asked = cycle(
+        [
+            lambda: detector.super_hosts(50).to_dict(),
+            lambda: list(detector.top(3)),
+            lambda: detector.estimate("10.0.0.7"),
+            lambda: detector.memory,
+            detector.copy,
+            detector.flush,
+            detector.arrays,
+        ]
+    )
+    return lambda: next(asked)()
 
 
 def prefixes(name: str, given: list[Columns]) -> Iterator[Detector]:
@@ -165,36 +157,7 @@ def test_writers_and_readers_on_a_gpu_leave_what_one_thread_leaves(name: str) ->
     assert content(one) == content(alone)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif("SUPERHOSTS_TEST_GPU" not in os.environ, reason="needs a real GPU (make test-gpu)")
-@pytest.mark.parametrize("name", DETECTORS)
-def test_rounds_of_writers_and_readers_on_a_real_gpu(name: str) -> None:
-    given = batches(WRITERS * BATCHES, 300)
-    *_, alone = prefixes(name, given)
-    detector = make(name, device="cuda")
-    for _ in range(ROUNDS):
-        detector.clear()
-        while_others_work(
-            [questions(detector) for _ in range(READERS)],
-            [feeding(detector, given[first::WRITERS]) for first in range(WRITERS)],
-        )
-        assert content(detector) == content(alone)
-        assert detector.super_hosts(50).to_dict() == alone.super_hosts(50).to_dict()
-
-
 # One writer: every answer corresponds to some number of its batches
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", DETECTORS)
-def test_a_reader_sees_whole_batches_and_never_fewer_than_before(name: str) -> None:
-    given = growing(30, 2000)
-    known = [detector.super_hosts(20).to_dict() for detector in prefixes(name, given)]
-    detector = make(name, device="cpu")
-    seen = while_others_work([lambda: detector.super_hosts(20).to_dict()], [feeding(detector, given)])
-    places = [known.index(answer) for answer in seen]
-    assert places == sorted(places)
-    assert seen[-1] == known[-1] != known[len(known) // 2]
 
 
 @pytest.mark.slow
@@ -224,18 +187,6 @@ def test_what_is_saved_copied_and_taken_out_meanwhile_is_of_one_moment(name: str
         assert seen[-1] == known.index(known[-1])
 
 
-def test_the_columns_of_a_cube_are_of_one_moment() -> None:
-    cube = sh.Cube(**SMALL["cube"], device="cpu", threads=2)  # type: ignore[arg-type]
-
-    def is_whole() -> bool:
-        assert cube.bits.shape[0] == len(cube.zeros) == len(cube.labels)
-        filled = cube.copy()
-        ones = np.unpackbits(filled.bits.view(np.uint8), axis=1).sum(axis=1)
-        return np.array_equal(filled.geometry.rows - ones, filled.zeros)
-
-    assert all(while_others_work([is_whole, cube.fill], [feeding(cube, growing(100, 2000))]))
-
-
 @pytest.mark.parametrize("name", DETECTORS)
 def test_clearing_meanwhile_leaves_what_some_order_leaves(name: str) -> None:
     given = growing(12, 3000)
@@ -254,30 +205,6 @@ def test_clearing_meanwhile_leaves_what_some_order_leaves(name: str) -> None:
 
 
 # Two at a time
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", DETECTORS)
-def test_two_that_take_each_other_in_meanwhile_both_have_all(name: str) -> None:
-    given = growing(40, 2000)
-    *_, alone = prefixes(name, given)
-    for _ in range(max(2, ROUNDS // 4)):
-        one, two = make(name, device="cpu"), make(name, device="cpu")
-
-        def merge_many(into: Detector, other: Detector) -> None:
-            for _ in range(10):
-                into.merge(other)
-                into.merge(into)
-
-        together(
-            feeding(one, given[::2]),
-            feeding(two, given[1::2]),
-            lambda one=one, two=two: merge_many(one, two),
-            lambda one=one, two=two: merge_many(two, one),
-        )
-        one.merge(two)
-        two.merge(one)
-        assert content(one) == content(two) == content(alone)
 
 
 def bundle(site: str, given: list[Columns], *parts: sh.Part) -> sh.Sketch:
@@ -332,24 +259,6 @@ def test_sketches_that_take_each_other_in_meanwhile_both_have_all(tmp_path: Path
                 assert content(sketch.parts[part]) == content(whole.parts[part])
 
 
-def test_a_saved_sketch_is_of_one_moment_over_all_of_its_parts(tmp_path: Path) -> None:
-    """The writer adds every batch to both parts in one merge, so no file has more of one part than of the other."""
-    given = batches(30, 200)
-    sides = [sh.Part(4, "inner", way) for way in ("out", "in")]
-    sketch = bundle("a", [], *sides)
-
-    def write() -> None:
-        for columns in given:
-            sketch.merge(bundle("a", [columns], *sides))
-
-    def is_whole() -> bool:
-        sketch.save(tmp_path / "a.cube")
-        one, two = (content(detector) for _, detector in sh.load(tmp_path / "a.cube"))
-        return one == two
-
-    assert all(while_others_work([is_whole], [write]))
-
-
 def test_a_part_that_two_threads_ask_for_is_made_once() -> None:
     made: list[Detector] = []
     asking = threading.Barrier(4)
@@ -365,40 +274,6 @@ def test_a_part_that_two_threads_ask_for_is_made_once() -> None:
         sketch = sh.Sketch(slowly)
         got = together(*[lambda sketch=sketch: (asking.wait(DEADLINE), sketch.part(FOUR))[1]] * 4)
         assert len({id(each) for each in got}) == len(made) == 1
-
-
-@pytest.mark.slow
-def test_parts_that_appear_do_not_disturb_who_reads_the_others() -> None:
-    sketch = sh.Sketch(lambda _: sh.Exact(device="cpu"))
-
-    def write() -> None:
-        for number in range(200):
-            sketch.part(sh.Part(4, "inner", f"way {number}")).update(*HOSTS)
-
-    def read() -> int:
-        assert sketch.memory >= 0
-        assert len(sketch.super_hosts(1)) <= len([*sketch.parts.items()]) <= len([*sketch]) <= 200
-        return len(sketch.kinds)
-
-    seen = while_others_work([read, read], [write])
-    assert seen[-1] == 200
-
-
-def test_two_threads_may_save_to_one_file(tmp_path: Path) -> None:
-    given = batches(2, 200)
-    detectors = []
-    for columns in given:
-        detectors.append(make("cube", device="cpu"))
-        detectors[-1].update(*columns)
-
-    def save(detector: Detector) -> None:
-        for _ in range(10):
-            detector.save(tmp_path / "a.cube")
-            ((_, stored),) = sh.load(tmp_path / "a.cube")
-            assert content(stored) in [content(each) for each in detectors]
-
-    together(*[lambda each=each: save(each) for each in detectors * 2])
-    assert [path.name for path in tmp_path.iterdir()] == ["a.cube"]
 
 
 # Every public method takes the lock
@@ -474,35 +349,6 @@ def test_every_public_method_of_a_detector_takes_its_lock(name: str, tmp_path: P
         detector.twin = make(name, device="cpu")  # type: ignore[attr-defined]
         detector.lock = Trap()  # type: ignore[assignment]
         assert takes_lock(detector, method, tmp_path), f"{name}.{method} runs without the lock: see Detector"
-
-
-def test_a_method_that_takes_no_lock_is_seen(tmp_path: Path) -> None:
-    class Forgetful(sh.Exact):
-        def peek(self) -> int:
-            return self.pending_rows
-
-        @property
-        def rows(self) -> int:
-            return self.kept
-
-    assert {"peek", "rows"} <= set(public(Forgetful))
-    detector = Forgetful(device="cpu")
-    detector.lock = Trap()  # type: ignore[assignment]
-    assert not takes_lock(detector, "peek", tmp_path)
-    assert not takes_lock(detector, "rows", tmp_path)
-    assert takes_lock(detector, "memory", tmp_path)
-
-
-def test_merging_takes_the_lock_of_the_other_too() -> None:
-    for name in DETECTORS:
-        one, two = make(name, device="cpu"), make(name, device="cpu")
-        two.lock = Trap()  # type: ignore[assignment]
-        with pytest.raises(Taken):
-            one.merge(two)
-    a, b = bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)
-    b.lock = Trap()
-    with pytest.raises(Taken):
-        a.merge(b)
 
 
 class Noted:
@@ -629,15 +475,6 @@ def test_a_scan_may_be_stopped_by_any_thread(capture: Path) -> None:
 
 
 # The pool
-
-
-def test_any_thread_may_use_the_pool() -> None:
-    def square(number: int) -> int:
-        return number * number
-
-    calls = [(number,) for number in range(50)]
-    got = together(*[lambda: device.run_parallel(square, calls, 2)] * 8)
-    assert got == [[number * number for number in range(50)]] * 8
 
 
 def test_the_pool_may_be_used_by_its_own_threads() -> None:

@@ -51,8 +51,6 @@ class Snippet(NamedTuple):
 
 
 class Section(NamedTuple):
-    """The snippets below a heading of a page."""
-
     page: str
     title: str
     snippets: list[Snippet]
@@ -60,12 +58,10 @@ class Section(NamedTuple):
 
     @property
     def missing(self) -> list[str]:
-        """The packages that the section needs and that are not installed."""
         return [name for name in self.needs if importlib.util.find_spec(name) is None]
 
 
 def sections(text: str, page: str = "page.md") -> Iterator[Section]:
-    """Yield the sections of a page that have snippets."""
     starts = [match.start() for match in re.finditer(r"^## ", text, re.MULTILINE)]
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         title = text[start + 3 : text.index("\n", start)]
@@ -83,7 +79,6 @@ def sections(text: str, page: str = "page.md") -> Iterator[Section]:
 
 
 def prepare(folder: Path) -> None:
-    """Put the inputs of the page into a folder."""
     for path in CAPTURES.glob("*.pcap.gz"):
         shutil.copy(path, folder)
 
@@ -112,13 +107,11 @@ def run(section: Section, folder: Path) -> list[str]:
 
 
 def is_as_shown(printed: str, shown: str) -> bool:
-    """Return True if a snippet prints what the page shows."""
     pattern = ".*?".join(map(re.escape, shown.rstrip("\n").split("…")))
     return re.fullmatch(pattern, printed.rstrip("\n"), re.DOTALL) is not None
 
 
 def rewritten(text: str) -> str:
-    """Return the page with what its snippets print now."""
     changes: list[tuple[Snippet, str]] = []
     for section in sections(text):
         if section.missing:

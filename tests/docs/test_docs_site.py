@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from places import DOCS, ROOT
+from places import DOCS, ROOT, load_module
 
 pytestmark = pytest.mark.slow
 
@@ -26,16 +26,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 COUNTED = ("pre", "table", "li", "ol", "ul", "h2", "h3", "img")
 
 
-def load_builder() -> Any:
-    spec = importlib.util.spec_from_file_location("docs_builder", DOCS / "build.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-builder = load_builder()
+builder = load_module(DOCS / "build.py")
 
 
 def need_zensical() -> None:
@@ -55,8 +46,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Article(HTMLParser):
-    """Counts the elements of the article of a page."""
-
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import itertools
 import json
 import re
@@ -16,9 +14,10 @@ import numpy as np
 import pytest
 
 import naive
+import naive_names
 import superhosts as sh
 from golden.make import KEY, OFFICE, SITE, pairs
-from places import DOCS, TESTS
+from places import DOCS, TESTS, load_module
 from superhosts.cubefile.container import CubeReader
 from superhosts.detectors.registry import DETECTORS
 
@@ -31,16 +30,7 @@ def name_of(path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def load_reader() -> Any:
-    spec = importlib.util.spec_from_file_location("read_cube", READER)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-reader = load_reader()
+reader = load_module(READER)
 
 
 def test_the_reader_is_short_and_does_not_import_the_product():
@@ -91,6 +81,7 @@ def dense(part: dict[str, Any], arrays: dict[str, Any]) -> tuple[dict[int, set[i
     return columns, labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CUBES, ids=name_of)
 def test_rows_and_bits_are_the_cube_that_the_product_loads(path):
     _, header, parts = reader.read(path)
@@ -135,7 +126,6 @@ def test_the_rows_form_lists_all_hosts_and_no_others(key_bits):
 
 
 def content(path) -> tuple[Any, Any]:
-    """Return the header of a file and the bytes of its arrays."""
     with CubeReader(path) as product:
         return product.header, {name: array.tobytes() for name, array in product.arrays().items()}
 
@@ -216,43 +206,11 @@ def test_the_program_refuses_a_damaged_file(tmp_path):
     assert done.stderr.endswith("bad.cube: not a .cube file of version 2 or 3, or damaged\n")
 
 
-def siphash(data: bytes, key: bytes) -> int:
-    """SipHash-2-4 with 128 bits of output, as a little-endian number."""
-    k0, k1 = (int.from_bytes(key[i : i + 8], "little") for i in (0, 8))
-    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D ^ 0xEE, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
-
-    def rotate(x: int, bits: int) -> int:
-        return (x << bits | x >> 64 - bits) & naive.M64
-
-    def rounds(count: int) -> None:
-        for _ in range(count):
-            for a, b, bits, swapped in ((0, 1, 13, True), (2, 3, 16, False), (0, 3, 21, False), (2, 1, 17, True)):
-                v[a] = (v[a] + v[b]) & naive.M64
-                v[b] = rotate(v[b], bits) ^ v[a]
-                v[a] = rotate(v[a], 32) if swapped else v[a]
-
-    def output() -> int:
-        rounds(4)
-        return v[0] ^ v[1] ^ v[2] ^ v[3]
-
-    padded = data + bytes(-(len(data) + 1) % 8) + bytes([len(data) % 256])
-    for start in range(0, len(padded), 8):
-        word = int.from_bytes(padded[start : start + 8], "little")
-        v[3] ^= word
-        rounds(2)
-        v[0] ^= word
-    v[2] ^= 0xEE
-    low = output()
-    v[1] ^= 0xDD
-    return output() << 64 | low
-
-
 def names_of(arrays: dict[str, Any]) -> dict[int, str]:
-    """Return the names in a file by the hash of the host."""
-    letters, key = iter(arrays["names"]), hashlib.blake2b(KEY, person=b"superhosts text", digest_size=16).digest()
+    letters, words = iter(arrays["names"]), naive_names.key_of(KEY)
     shown = [bytes(itertools.islice(letters, size)).decode() for size in arrays["namesizes"]]
     assert next(letters, None) is None
-    return {int(name[-32:], 16) if "…#" in name else siphash(name.encode(), key): name for name in shown}
+    return {int(name[-32:], 16) if "…#" in name else naive_names.siphash(name.encode(), *words): name for name in shown}
 
 
 @pytest.mark.parametrize("form", ["bits", "rows"])

@@ -18,7 +18,6 @@ WIRE = (DOCS / "reference" / "wire.md").read_text("utf-8")
 
 
 def first_cells(text: str) -> list[str]:
-    """Return the names in code of the first column of all tables."""
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     return [name for cell in rows for name in re.findall(r"`([^`]+)`", cell)]
 

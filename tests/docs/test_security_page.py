@@ -17,7 +17,6 @@ HOST, PEERS = 0x0A010203, np.arange(1500, dtype=np.uint32) * 7919
 
 
 def cube_with(key: bytes, pairs: list[tuple[int, int]]) -> sh.Cube:
-    """The default cube with a super host, and other pairs."""
     cube = sh.Cube(memory="128MiB", exact=False, key=key, device="cpu")
     cube.update(np.full(len(PEERS), HOST, np.uint32), PEERS)
     hosts, peers = zip(*pairs, strict=True) if pairs else ((), ())

@@ -115,7 +115,6 @@ def _conversation(
 
 
 def services_capture() -> bytes:
-    """Return the packets of the services with the headers of TCP and UDP."""
     records = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 64, 1)]
     for time, source, destination, protocol, port, to, flags in sorted(services()):
         micros, frame = round((START + time) * 1e6), _frame(source, destination, protocol)
@@ -166,7 +165,6 @@ def _frame(source: str, destination: str, protocol: int = TCP) -> bytes:
 
 
 def captures() -> dict[str, bytes]:
-    """Return all captures by name, not compressed."""
     files = {"office.pcap.gz": capture(office()), "branch.pcap.gz": capture(branch())}
     files |= {"services.pcap.gz": services_capture(), "services.ipfix.gz": services_flows()}
     return files | {f"rotated/office-{n + 1:02}.pcap.gz": capture(rotated(n)) for n in range(5)}

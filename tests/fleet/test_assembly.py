@@ -12,22 +12,17 @@ import pytest
 
 from brokers import Heard, KeepingIntake, message, noise, pieces, window
 from faults import fill_disk, system_call
-from hubs import FakeTime, WatchedIntake, full
+from hubs import FakeTime
 from processes import DEADLINE
-from superhosts.core.notices import Notice
-from superhosts.fleet.filelink import LONGEST, FileReceiver
-from superhosts.fleet.hub import LONGEST_REST, Retries
 from superhosts.fleet.link import Receipt, retry_delay
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_LARGE, TRIES, Patience
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.messages import Chunk
-from superhosts.fleet.nats.receive import Jobs, NatsReceiver
-from taken import little_memory
+from superhosts.fleet.nats.receive import NatsReceiver
 
 CHUNK = "superhosts.from.ams.chunk"
 ALL = frozenset({"ams", "fra"})
-STEP = 16_384  # bytes of a piece
 
 
 class Held:
@@ -71,7 +66,7 @@ class Arrival:
 
     def begin(self) -> None:
         self.receiver.begin(self.intake)
-        self.receiver.context.link = self.link
+        self.receiver.assembler.link = self.link
 
     async def take(self, piece: tuple[Chunk, bytes], site: str = "ams") -> None:
         self.number += 1
@@ -82,7 +77,7 @@ class Arrival:
 
     def check_empty(self) -> None:
         """Nothing is arriving, and nothing is counted or lies about."""
-        arrivals = self.receiver.arrivals
+        arrivals = self.receiver.assembler
         assert arrivals.assemblies == {}
         assert (arrivals.held_bytes, arrivals.held_pieces.total()) == (0, 0)
         assert list(self.intake.folder.iterdir()) == []
@@ -100,7 +95,7 @@ def test_a_sketch_may_begin_again_while_its_first_beginning_is_removed(tmp_path:
     async def main() -> None:
         arrival.begin()
         await arrival.take(first)
-        old, removal = arrival.receiver.arrivals.assemblies[path.name], Held()
+        old, removal = arrival.receiver.assembler.assemblies[path.name], Held()
         with system_call("unlink", removal):
             giving_up = asyncio.create_task(arrival.receiver.assembler.give_up(old))
             await removal.reached()
@@ -109,31 +104,10 @@ def test_a_sketch_may_begin_again_while_its_first_beginning_is_removed(tmp_path:
         await giving_up
         for piece in others:
             await arrival.take(piece)
-        await arrival.receiver.jobs.finish()
+        await arrival.receiver.assembler.jobs.finish()
 
     asyncio.run(main())
     assert arrival.receiver.counters.corrupt == 0
-    assert (arrival.intake.kept / path.name).read_bytes() == path.read_bytes()
-    arrival.check_empty()
-
-
-def test_who_gives_up_an_old_beginning_twice_does_not_harm_the_new_one(tmp_path: Path, arrival: Arrival) -> None:
-    path = noise(tmp_path, "ams", 0, 20_000)
-    first, *others = pieces(path, 8000)
-
-    async def main() -> None:
-        arrival.begin()
-        await arrival.take(first)
-        old = arrival.receiver.arrivals.assemblies[path.name]
-        await arrival.receiver.assembler.give_up(old)
-        await arrival.take(first)
-        await arrival.receiver.assembler.give_up(old)
-        for piece in others:
-            await arrival.take(piece)
-        await arrival.receiver.jobs.finish()
-
-    asyncio.run(main())
-    assert arrival.receiver.counters.abandoned == 1
     assert (arrival.intake.kept / path.name).read_bytes() == path.read_bytes()
     arrival.check_empty()
 
@@ -155,7 +129,7 @@ def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(
         await arrival.receiver.expel()
         writing.go_on()
         await taking
-        await arrival.receiver.jobs.finish()
+        await arrival.receiver.assembler.jobs.finish()
 
     asyncio.run(main())
     assert arrival.intake.calls == []
@@ -168,7 +142,7 @@ def beginning(number: int, size: int) -> tuple[Chunk, bytes]:
 
 
 def test_a_site_cannot_exceed_its_limit_with_sketches_that_begin_again_larger(arrival: Arrival) -> None:
-    arrivals = arrival.receiver.arrivals
+    arrivals = arrival.receiver.assembler
     limit = MAX_LARGE * arrivals.largest
 
     async def main() -> None:
@@ -186,7 +160,7 @@ def test_a_site_cannot_exceed_its_limit_with_sketches_that_begin_again_larger(ar
 
 
 def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival: Arrival) -> None:
-    arrivals = arrival.receiver.arrivals
+    arrivals = arrival.receiver.assembler
     largest = arrivals.largest
 
     async def main() -> None:
@@ -250,135 +224,9 @@ def test_a_piece_that_cannot_be_written_is_delivered_again_after_the_first_pause
     assert answers == [b'-NAK {"delay": 7000000000}'] * 3
 
 
-@pytest.mark.slow
-def test_interleaved_pieces_of_300_sites_take_little_memory(tmp_path: Path, arrival: Arrival) -> None:
-    sites = [f"site{number:03d}" for number in range(300)]
-    arrival.admitted = frozenset(sites)
-    paths = {site: noise(tmp_path / "made", site, 0, 100_000) for site in sites}
-    total = sum(path.stat().st_size for path in paths.values())
-
-    async def main() -> None:
-        arrival.begin()
-        for number in range(-(-total // len(sites) // STEP)):
-            for site, path in paths.items():
-                with path.open("rb") as file:
-                    file.seek(number * STEP)
-                    data = file.read(STEP)
-                await arrival.take((Chunk(path.name, number, STEP, path.stat().st_size), data), site)
-        await arrival.receiver.jobs.finish()
-
-    with little_memory(total // 6):
-        asyncio.run(main())
-    assert arrival.intake.names() == {path.name for path in paths.values()}
-    arrival.check_empty()
-
-
-def test_of_a_site_one_job_runs_at_a_time_even_if_the_next_one_has_not_woken_yet() -> None:
-    jobs, running, most = Jobs(), 0, 0
-
-    async def work() -> None:
-        nonlocal running, most
-        for _ in range(3):  # takes the next turn at once, before whoever waits for it wakes
-            async with jobs.turn("hand in", "ams"):
-                running += 1
-                most = max(most, running)
-                await asyncio.sleep(0)
-                running -= 1
-
-    async def main() -> None:
-        for _ in range(3):
-            jobs.start(work())
-        await jobs.finish()
-
-    asyncio.run(main())
-    assert most == 1
-
-
-def test_sites_and_purposes_do_not_wait_for_each_other_and_nothing_remains_of_a_turn() -> None:
-    async def main() -> None:
-        jobs = Jobs()
-        async with jobs.turn("hand in", "ams"), jobs.turn("hand in", "fra"), jobs.turn("ask", "ams"):
-            assert len(jobs.turns) == 3
-        assert not jobs.turns
-
-    asyncio.run(main())
-
-
-def test_a_job_that_is_cancelled_while_it_waits_leaves_the_turn_to_the_others() -> None:
-    async def main() -> None:
-        jobs = Jobs()
-
-        async def wait() -> None:
-            async with jobs.turn("hand in", "ams"):
-                pass
-
-        async with jobs.turn("hand in", "ams"):
-            waiting = asyncio.create_task(wait())
-            await asyncio.sleep(0)
-            waiting.cancel()
-            await asyncio.wait({waiting})
-            assert len(jobs.turns) == 1
-        assert not jobs.turns
-
-    asyncio.run(main())
-
-
 MANY = 5000  # a float cannot hold 2 to this power
 
 
 def test_pauses_double_up_to_a_limit() -> None:
     assert [retry_delay(attempts, 0.5, 3.0) for attempts in (0, 1, 2, 3, 4, 5)] == [0.5, 0.5, 1.0, 2.0, 3.0, 3.0]
     assert retry_delay(MANY, 0.5, 60.0) == 60.0
-
-
-def test_a_window_that_never_works_is_tried_again_forever() -> None:
-    clock = FakeTime(0.0)
-    troubles = Retries(lambda text: None, lambda: None, clock.source.steady)
-
-    def fail() -> None:
-        raise ValueError("no")
-
-    for _ in range(MANY):
-        clock.now += LONGEST_REST
-        assert not troubles.is_resting("window")
-        assert troubles.attempt(Notice("NOT REPORTED: window", "not-reported"), fail, "window")
-    assert troubles.is_resting("window")
-
-
-@pytest.mark.slow
-def test_a_file_that_can_never_be_taken_is_tried_again_forever(tmp_path: Path) -> None:
-    clock, intake = FakeTime(0.0), KeepingIntake(tmp_path / "hub")
-    path = noise(tmp_path / "link" / "ams", "ams", 0, 1000)
-    receiver = FileReceiver(tmp_path / "link", lambda text: None, clock=clock.source.steady)
-    for _ in range(1100):
-        clock.now += LONGEST
-        receiver.look(WatchedIntake(intake, full), threading.Event())
-    clock.now += LONGEST
-    receiver.look(intake, threading.Event())
-    assert intake.calls == [(path.name, "ams")]
-
-
-def test_a_sketch_that_could_not_be_stored_for_a_day_is_handed_in_again(tmp_path: Path) -> None:
-    clock, intake = FakeTime(0.0), KeepingIntake(tmp_path / "hub")
-    path = noise(tmp_path, "ams", 0, 1000)
-    options = NatsOptions("nats://127.0.0.1:1")
-    receiver = NatsReceiver(options, lambda text: None, admitted=lambda: None, clock=clock.source.steady)
-
-    async def main() -> None:
-        receiver.begin(intake)
-        link: object = Heard()
-        receiver.context.link = link  # type: ignore[assignment]
-        intake.failures = 2
-        ((chunk, data),) = pieces(path, path.stat().st_size)
-        await receiver.assembler.take(message(1, "superhosts.from.ams.chunk", chunk.headers("0"), data))
-        await receiver.jobs.finish()
-        receiver.arrivals.assemblies[path.name].failures = MANY
-        for _ in range(2):
-            intake.gate.set()
-            clock.now += 60.0
-            await receiver.assembler.look_after(clock.now)
-            await receiver.jobs.finish()
-
-    asyncio.run(main())
-    assert len(intake.calls) == 3
-    assert (intake.kept / path.name).read_bytes()

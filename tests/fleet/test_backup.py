@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import stat
 import tarfile
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from commands import Run, process
+from commands import Run
 from fleets import make_sketch, window, write_parcel
 from hubs import SITES, Node, union_of
-from processes import Node as Process
-from processes import ending, make_edge, make_hub, rows, wait_for
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import backup
-from superhosts.fleet.archive import Archive
 from superhosts.fleet.backup import save_state
 from superhosts.fleet.store import LEDGER
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.store import AlertStore
 from traffic import content
-
-SYNTH = "synth:flows=4k,packets=8k,windows={},super_hosts=2"
 
 
 def restore(file: Path, folder: Path) -> Path:
@@ -75,68 +68,6 @@ def test_a_hub_goes_on_where_the_copy_was_made(tmp_path: Path) -> None:
     assert content(again.union(2)) == content(union_of(*(sketch(site, 2) for site in SITES)))
     assert not any("SET ASIDE" in line or "LEFT OUT" in line for line in again.said)
     assert not (node.folder / "state" / backup.TEMPORARY).exists()
-
-
-def test_what_came_after_the_copy_is_in_the_archive(tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=False, key=None, say=print)
-    node = Node(tmp_path / "old", grace=3600.0, archive=archive)
-    send(node, "ams", 0)
-    save_state(node.folder / "state", tmp_path / "hub.tar")
-    for site in SITES[1:]:
-        send(node, site, 0)
-    node.hub.step()
-    assert reported(node) == [(0, 3, 1)]
-    (tmp_path / "new").mkdir()
-    restore(tmp_path / "hub.tar", tmp_path / "new" / "state")
-    again = Node(tmp_path / "new", grace=3600.0, archive=archive)
-    send(again, "fra", 0, base=2500)
-    again.hub.step()
-    wait_for(lambda: again.hub.step() or again.reports, "the late sketch is reported")
-    assert reported(again) == [(0, 3, 2)]  # with all sites, and the next revision
-    whole = union_of(*(sketch(site, 0) for site in SITES), sketch("fra", 0, 2500))
-    assert content(again.union(0)) == content(whole)
-
-
-@pytest.mark.slow
-def test_copies_of_a_hub_at_work_are_all_consistent(tmp_path: Path) -> None:
-    """Sketches arrive and windows are reported and tidied while copies are made."""
-    node, stop = Node(tmp_path / "old", grace=0.0), threading.Event()
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            for number in range(1000):
-                for site in SITES:
-                    send(node, site, number % 40, base=number)
-                    node.hub.step()
-                node.hub.tidy()
-                if stop.is_set():
-                    return
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        for number in range(6):
-            done = len(node.reports)
-            wait_for(lambda done=done: len(node.reports) > done + 3 or failed, "the hub works")
-            save_state(node.folder / "state", tmp_path / f"{number}.tar")
-    finally:
-        stop.set()
-        thread.join()
-    assert failed == []
-    for number in range(6):
-        (tmp_path / f"new{number}").mkdir()
-        restore(tmp_path / f"{number}.tar", tmp_path / f"new{number}" / "state")
-        again = Node(tmp_path / f"new{number}", grace=0.0)
-        again.hub.step()
-        assert not any("SET ASIDE" in line or "LEFT OUT" in line for line in again.said)
-        assert again.hub.counters.damaged == 0
-        for name in again.store.windows():
-            assert not again.store.ledger(name).is_due
-        restored = sum(len(again.store.ledger(name).known) for name in again.store.windows())
-        assert restored >= number
 
 
 def test_a_window_that_changes_meanwhile_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,41 +155,3 @@ def test_a_file_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pyt
     assert path.read_bytes() == next(tmp_path.glob(f"state/windows/*/{path.name}")).read_bytes()
     with pytest.raises(UsageError):
         save_state(tmp_path / "gone", tmp_path / "x.tar")
-
-
-@pytest.mark.slow
-def test_a_real_hub_is_copied_while_it_runs_lost_and_goes_on_elsewhere(tmp_path: Path) -> None:
-    """With its sites: the token of an edge works at the new hub, which listens where the old one did."""
-    hub, link = make_hub(tmp_path, sites=("ams",))
-    made = process("site", "enroll", "ams", "--state", tmp_path / "hub", "--address", link[1])
-    (tmp_path / "token").touch(0o600)
-    (tmp_path / "token").write_text(made.out)
-    join = ["--join", f"@{tmp_path / 'token'}"]
-    first = make_edge(tmp_path, "ams", join, SYNTH.format(2))
-    with ending(hub, first):
-        hub.start()
-        hub.wait_ready()
-        assert first.start().process.wait(600) == 0  # type: ignore[union-attr]
-        wait_for(lambda: len({row["window_start"] for row in rows(tmp_path / "found.jsonl")}) == 2, "both are reported")
-        ended = process("backup", tmp_path / "hub.tar", "--state", tmp_path / "hub")
-        assert ended.status == 0, ended.err
-        hub.kill()
-    shutil.rmtree(tmp_path / "hub")
-    before = rows(tmp_path / "found.jsonl")
-    restore(tmp_path / "hub.tar", tmp_path / "hub2")
-    arguments = [str(tmp_path / "hub2") if each == str(tmp_path / "hub") else each for each in hub.arguments]
-    moved = Process(tmp_path / "hub2.log", *arguments)
-    shutil.rmtree(tmp_path / "spool-ams")
-    second = make_edge(tmp_path, "ams", join, SYNTH.format(4))
-    with ending(moved, second):
-        moved.start()
-        moved.wait_ready()
-        assert second.start().process.wait(600) == 0  # type: ignore[union-attr]
-        wait_for(lambda: len({row["window_start"] for row in rows(tmp_path / "found.jsonl")}) == 4, "the rest is, too")
-        assert moved.end() == 0
-    after = rows(tmp_path / "found.jsonl")
-    assert after[: len(before)] == before
-    again = [row for row in after[len(before) :] if row["window_start"] in {each["window_start"] for each in before}]
-    assert again == []  # what the old hub had reported, and the edge sends again, is known
-    assert {row["revision"] for row in after} == {1}
-    assert json.loads((tmp_path / "hub2" / "status.json").read_text())["desk"]["accepted"] == 2

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import socket
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -32,10 +31,6 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def test_the_queue_of_a_release_without_accounts_is_dropped_and_said_once(tmp_path: Path) -> None:
@@ -70,14 +65,6 @@ def test_it_comes_up_with_a_synced_store_and_goes_away(tmp_path: Path) -> None:
     assert not {"http", "http_port", "monitor_port", "https_port"} & config.keys()
 
 
-def test_only_the_owner_reads_its_files(tmp_path: Path) -> None:
-    with make_broker(tmp_path / "broker", []) as broker:
-        seed = enroll(broker.folder, "ams")
-        assert mode(broker.folder) == 0o700
-        assert [mode(broker.folder / name) for name in ("nats.conf", "hub.nk")] == [0o600, 0o600]
-        assert mode(seed) == 0o600
-
-
 def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -88,10 +75,7 @@ def test_a_port_in_use_is_said(tmp_path: Path) -> None:
 
 
 def test_somebody_elses_server_on_the_port_is_not_taken_for_ours(tmp_path: Path) -> None:
-    with (
-        make_broker(tmp_path / "one", []) as first,
-        pytest.raises(UsageError, match="address already in use"),
-    ):
+    with make_broker(tmp_path / "one", []) as first, pytest.raises(UsageError, match="address already in use"):
         make_broker(tmp_path / "two", [], listen=first.options.url.removeprefix("nats://")).start()
 
 

@@ -29,7 +29,7 @@ from processes import (
     write_captures,
 )
 from superhosts.core.files import hold_folder, read_json
-from superhosts.core.hashing import DEFAULT_KEY, fingerprint
+from superhosts.core.hashing import fingerprint
 
 NEEDS_NATS = "pip install 'superhosts[fleet]'"
 
@@ -62,26 +62,6 @@ def test_three_edges_and_a_hub_answer_as_one_process(tmp_path: Path):
         assert list(spool.glob("*.cube")) == []
         assert status(spool)["spool"] == {"spooled": 3, "delivered": 3, "refused": 0, "damaged": 0, "dropped": 0}
     assert status(tmp_path / "hub")["desk"]["accepted"] == 9
-
-
-@pytest.mark.slow
-def test_the_hub_is_away_for_ten_windows_and_the_spool_drains(tmp_path: Path):
-    pytest.importorskip("nats", reason=NEEDS_NATS)
-    (path,) = write_captures(tmp_path / "ams", sites_traffic(11)["ams"], 10**9)
-    hub, link = make_hub(tmp_path, sites=("ams",))
-    edge = make_edge(tmp_path, "ams", link, str(path), "--window", "1m")
-    spool = tmp_path / "spool-ams"
-    with ending(hub, edge):
-        edge.start()
-        wait_for(lambda: len(list(spool.glob("*.cube"))) == 11, "eleven windows wait")
-        wait_for(lambda: "does not work" in edge.words, "that the hub cannot be reached is said")
-        hub.start()
-        assert edge.process is not None
-        assert edge.process.wait(DEADLINE) == 0
-        truth = one_process([path], "1m")
-        wait_for(lambda: unions(tmp_path / "archive") == truth, "the unions are exact")
-        hub.end()
-    assert status(spool)["spool"] == {"spooled": 11, "delivered": 11, "refused": 0, "damaged": 0, "dropped": 0}
 
 
 @pytest.mark.slow
@@ -257,42 +237,6 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, whose: str):
 
 
 @pytest.mark.slow
-def test_wrong_keys_and_geometries_are_refused_and_the_rest_goes_on(tmp_path: Path):
-    pytest.importorskip("nats", reason=NEEDS_NATS)
-    captures = {site: write_captures(tmp_path / site, batches, 10**9)[0] for site, batches in sites_traffic(2).items()}
-    key = tmp_path / "other.key"
-    key.write_text("another key of the fleet")
-    hub, link = make_hub(tmp_path, "--grace", "2s")
-    edges = {
-        "ams": make_edge(tmp_path, "ams", link, str(captures["ams"]), "--window", "1m"),
-        "fra": make_edge(tmp_path, "fra", link, str(captures["fra"]), "--window", "1m", "--key-file", str(key)),
-        "nyc": make_edge(tmp_path, "nyc", link, str(captures["nyc"]), "--window", "1m", "--memory", "512KiB"),
-    }
-    with ending(hub, *edges.values()):
-        hub.start()
-        for edge in edges.values():
-            edge.start()
-        for site, edge in edges.items():
-            assert edge.process is not None
-            assert edge.process.wait(DEADLINE) == (0 if site == "ams" else 5)
-        truth = one_process([captures["ams"]], "1m")
-        wait_for(lambda: unions(tmp_path / "archive") == truth, "ams alone is merged")
-        hub.end()
-    other, public = fingerprint(key.read_bytes()), fingerprint(DEFAULT_KEY)
-    refused = f"key {other} into key {public}; sketches of two keys cannot be merged; all sites need the same key"
-    assert refused in edges["fra"].words
-    assert refused in hub.words
-    warning = "warning: the key in use is public"
-    assert [warning in node.words for node in (hub, edges["ams"], edges["fra"])] == [True, True, False]
-    assert status(tmp_path / "hub")["key"] == public
-    assert status(tmp_path / "spool-fra")["key"] == other
-    assert "geometry differs" in edges["nyc"].words
-    assert len(list((tmp_path / "spool-fra" / "refused").glob("*.cube"))) == 2
-    assert status(tmp_path / "hub")["desk"]["refused"] == 4
-    assert all(row["missing"] == ["fra", "nyc"] for row in rows(tmp_path / "found.jsonl"))
-
-
-@pytest.mark.slow
 def test_users_without_a_key_file_have_keys_of_their_own(
     tmp_path: Path, own_file: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -321,41 +265,6 @@ def test_users_without_a_key_file_have_keys_of_their_own(
 
 
 @pytest.mark.slow
-def test_a_folder_is_followed_while_a_program_rotates_captures_into_it(tmp_path: Path):
-    """The last file grows in place. Nothing is written any more when the last window closes by the clock."""
-    batches = sites_traffic(3, seconds=4)["ams"]
-    paths = write_captures(tmp_path / "ready", batches, 1000)
-    folder = tmp_path / "captures"
-    folder.mkdir()
-    link = tmp_path / "link"
-    watch = ["--to", str(link)], str(folder), "--window", "4s", "--grace"
-    edge, later = make_edge(tmp_path, "ams", *watch, "1h"), make_edge(tmp_path, "ams", *watch, "1s")
-    hub = Node(
-        tmp_path / "hub.log",
-        *("hub", "--state", str(tmp_path / "hub"), "--from", str(link), "--sites", "ams"),
-        *("--archive", str(tmp_path / "archive"), *COMMON),
-    )
-    truth = one_process(paths, "4s")
-    last = max(truth)
-    with ending(hub, edge, later):
-        hub.start()
-        edge.start()
-        for path in paths:
-            data = path.read_bytes()
-            with (folder / path.name).open("wb") as file:
-                for place in range(0, len(data), 9001):  # records are cut anywhere
-                    file.write(data[place : place + 9001])
-                    file.flush()
-        but_the_last = {window: found for window, found in truth.items() if window != last}
-        wait_for(lambda: unions(tmp_path / "archive") == but_the_last, "every window but the last is there")
-        assert edge.end() == 0
-        later.start()
-        wait_for(lambda: unions(tmp_path / "archive").items() >= truth.items(), "every window is there")
-        assert later.end() == 0
-        hub.end()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("command", [["hub", "--from", "link"], ["edge", "--site", "ams", "--to", "link"]])
 def test_two_processes_do_not_share_a_folder(tmp_path: Path, command: list[str]):
     folder = ["--state" if command[0] == "hub" else "--spool", str(tmp_path / "place")]
@@ -364,12 +273,3 @@ def test_two_processes_do_not_share_a_folder(tmp_path: Path, command: list[str])
         ended = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
     assert ended.returncode == 2
     assert "another process is using this folder" in ended.stderr
-
-
-@pytest.mark.slow
-def test_help_has_an_example(tmp_path: Path):
-    for command in ("edge", "hub"):
-        text = subprocess.run(
-            [sys.executable, "-m", "superhosts", command, "--help"], capture_output=True, text=True, check=True
-        ).stdout
-        assert "Example" in text

@@ -29,22 +29,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
-from nats.js.errors import ServiceUnavailableError
 
 from brokers import (
     MIB,
+    NEVER,
     QUICK,
     Heard,
     KeepingIntake,
     accepts,
     as_client,
+    as_site,
     eventually,
     make_broker,
+    make_receiver,
     make_spool,
     message,
     noise,
     pieces,
+    publish,
+    queued,
+    receiving,
     running,
     settle,
 )
@@ -60,10 +64,9 @@ from superhosts.fleet.nats.connection import UnfitServerError, check_version
 from superhosts.fleet.nats.credentials import NatsOptions, public_key
 from superhosts.fleet.nats.enrolment import enroll, unenroll
 from superhosts.fleet.nats.messages import Chunk
-from superhosts.fleet.nats.receive import NOBODY, NatsReceiver
-from superhosts.fleet.nats.send import NO_ROOM, NatsSender
+from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.nats.send import NatsSender
 
-NEVER = 3600.0
 CHUNK, ASK = "superhosts.from.ams.chunk", "superhosts.from.ams.ask"
 
 
@@ -81,61 +84,9 @@ def intake(tmp_path: Path) -> KeepingIntake:
     return KeepingIntake(tmp_path / "hub")
 
 
-def key_of(broker: Broker, site: str) -> NatsOptions:
-    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
-
-
-def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
-    say = (said if said is not None else []).append
-    defaults = {"cap": broker.cap, "ack_wait": NEVER, "admitted": broker.admitted}
-    return NatsReceiver(broker.options, say, **{**defaults, **options})
-
-
-ANSWER = 10.0  # seconds after which `queued` asks again
-
-
-def queued(broker: Broker) -> dict[str, int]:
-    """The pieces that wait in the queue, by subject."""
-
-    async def work(client: Client, errors: list[str]) -> dict[str, int]:
-        info = await client.jetstream(timeout=ANSWER).stream_info("superhosts", subjects_filter=">")
-        return dict(info.state.subjects or {})
-
-    for _ in range(int(DEADLINE / ANSWER)):
-        try:
-            found: dict[str, int] = as_client(broker.options, work)
-        except ServiceUnavailableError:  # for a moment, while the server reads its new configuration
-            return {"unknown": -1}
-        except nats.errors.TimeoutError:  # it may also drop a question then
-            continue
-        return found
-    raise AssertionError("the server does not answer")
-
-
 def one_piece(path: Path) -> tuple[dict[str, str], bytes]:
     data = path.read_bytes()
     return Chunk(path.name, 0, len(data), len(data)).headers("0"), data
-
-
-def publish(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]]) -> None:
-    """Send pieces as an edge does: where a site's share of the queue is full, again a moment later."""
-
-    async def work(client: Client, errors: list[str]) -> None:
-        js = client.jetstream(timeout=DEADLINE)
-        for place, (chunk, data) in enumerate(chunks):
-            while not await try_to_send(js, data, chunk.headers(str(place))):
-                await asyncio.sleep(0.02)
-
-    async def try_to_send(js: JetStreamContext, data: bytes, headers: dict[str, str]) -> bool:
-        try:
-            await js.publish(f"superhosts.from.{site}.chunk", data, headers=headers)
-        except nats.js.errors.ServiceUnavailableError as error:
-            if error.err_code not in NO_ROOM:
-                raise
-            return False
-        return True
-
-    as_client(key_of(broker, site), work, f"_INBOX.{site}")
 
 
 def deliver(broker: Broker, site: str, path: Path) -> None:
@@ -218,13 +169,12 @@ def test_the_servers_word_cannot_be_sent_to_others(tmp_path: Path, broker: Broke
         for subject in ("superhosts.to.fra", "_INBOX.fra.>"):
             await client.subscribe(subject, cb=seen)
         await settle(client)
-        await asyncio.to_thread(as_client, key_of(broker, "ams"), attack, "_INBOX.ams")
+        await asyncio.to_thread(as_client, as_site(broker, "ams"), attack, "_INBOX.ams")
         await asyncio.to_thread(eventually, lambda: receiver.counters.chunks == len(targets))
         await settle(client)
 
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
-        as_client(key_of(broker, "fra"), watch, "_INBOX.fra")
+    with receiving(receiver, intake):
+        as_client(as_site(broker, "fra"), watch, "_INBOX.fra")
         assert heard == []
         assert queued(broker) == {CHUNK: len(targets)}  # nothing purged, nothing deleted, nothing in fra's name
         intake.gate.set()
@@ -277,10 +227,10 @@ def test_the_interface_of_the_queue_is_not_a_sites(tmp_path: Path, broker: Broke
             assert "permissions violation for subscription" in errors[0], subject
 
     path = noise(tmp_path, "fra", 0, 1000)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
+        pass
     deliver(broker, "fra", path)
-    as_client(key_of(broker, "ams"), attack, "_INBOX.ams")
+    as_client(as_site(broker, "ams"), attack, "_INBOX.ams")
     assert queued(broker) == {"superhosts.from.fra.chunk": 1}
     with running(receiver.run, intake):
         eventually(lambda: intake.names() == {path.name})
@@ -316,8 +266,7 @@ def test_headers_that_no_library_expects_do_not_make_the_hub_deaf(
 ) -> None:
     receiver = make_receiver(broker)
     path = noise(tmp_path, "fra", 0, 1000)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         raw = Raw(broker, "ams")
         raw.publish(CHUNK.encode(), headers, b"x")
         raw.publish(ASK.encode(), headers, b"[]", b"_INBOX.ams.\xff")
@@ -346,8 +295,8 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
 ) -> None:
     said: list[str] = []
     receiver = make_receiver(broker, said)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
+        pass
     share = receiver.queue.site_pieces
     assert share == receive.MIN_PIECES == 64
     flood(broker, "ams", 3000)
@@ -362,11 +311,6 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
     assert len(said) == 1  # the same line again is not said again
 
 
-def test_the_share_grows_with_the_queue() -> None:
-    assert receive.Queue(4 << 30, 1.0, 1.0, NOBODY).site_pieces == 2016
-    assert receive.Queue(4 << 20, 1.0, 1.0, NOBODY).site_pieces == 64
-
-
 @pytest.mark.slow
 def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
     tmp_path: Path, broker: Broker, intake: KeepingIntake
@@ -376,12 +320,11 @@ def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
     receiver = make_receiver(broker, said, clock=clock.source.steady, patience=Patience(stale=60.0, pause=0.01))
     begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(60)]
     path = noise(tmp_path, "fra", 0, 100_000)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         publish(broker, "ams", begun)
         eventually(lambda: receiver.counters.dropped == 60 - assembly.MAX_ARRIVING)
         eventually(lambda: queued(broker) == {CHUNK: assembly.MAX_ARRIVING})
-        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_ARRIVING
+        assert len(receiver.assembler.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_ARRIVING
         assert any(f"ams has begun {assembly.MAX_ARRIVING} sketches and does not finish them" in line for line in said)
         assert len(said) < receiver.counters.put_off
         deliver(broker, "fra", path)
@@ -399,8 +342,7 @@ def test_a_site_does_not_hold_more_than_half_of_its_share(
     receiver = make_receiver(broker)
     path = noise(tmp_path, "ams", 0, 100 * 4096)
     cut = pieces(path, 4096)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         publish(broker, "ams", cut[:-1])  # more pieces than the server takes of one site at once
         eventually(lambda: queued(broker) == {CHUNK: receiver.queue.site_pieces // 2})
         publish(broker, "ams", cut[-1:])
@@ -415,8 +357,7 @@ def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: B
     receiver = make_receiver(broker, said)
     begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(40)]
     path = noise(tmp_path, "fra", 0, 20_000)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         publish(broker, "ams", begun)
         publish(broker, "fra", pieces(path, 8000)[:1])
         eventually(lambda: receiver.counters.chunks >= 41)
@@ -427,20 +368,6 @@ def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: B
         eventually(lambda: intake.names() == {path.name})
     assert any("ams is not enrolled" in line for line in said)
     assert not [line for line in said if "waiting until it is sent again" in line]
-
-
-def test_a_hub_that_was_away_finds_nothing_of_a_revoked_site(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
-    receiver = make_receiver(broker)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
-    deliver(broker, "ams", noise(tmp_path, "ams", 0, 1000))
-    unenroll(broker.folder, "ams")
-    eventually(lambda: broker.admitted() == {"fra"})
-    with running(receiver.run, intake):
-        eventually(lambda: queued(broker) == {})
-    assert intake.calls == []
 
 
 def test_questions_of_one_site_do_not_keep_the_others(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
@@ -465,11 +392,10 @@ def test_questions_of_one_site_do_not_keep_the_others(tmp_path: Path, broker: Br
         question = json.dumps([theirs]).encode()
         return (await client.request("superhosts.from.fra.ask", question, timeout=DEADLINE)).data
 
-    with running(receiver.run, watched):
-        eventually(lambda: receiver.counters.connects)
-        as_client(key_of(broker, "ams"), attack, "_INBOX.ams")
+    with receiving(receiver, watched):
+        as_client(as_site(broker, "ams"), attack, "_INBOX.ams")
         assert waiting.wait(DEADLINE)
-        assert b"not here" in as_client(key_of(broker, "fra"), ask, "_INBOX.fra")
+        assert b"not here" in as_client(as_site(broker, "fra"), ask, "_INBOX.fra")
         gate.set()
     assert receiver.counters.unanswered + receiver.counters.questions == 501
     assert receiver.counters.unanswered > 400
@@ -495,21 +421,6 @@ def test_sites_take_turns_at_the_intake(tmp_path: Path, broker: Broker, intake: 
         assert entered == ["ams", "fra"]
         intake.gate.set()
         eventually(lambda: len(intake.names()) == 21)
-
-
-def test_replays_and_shuffles_of_an_honest_site_end_in_one_sketch(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
-    receiver = make_receiver(broker)
-    path = noise(tmp_path, "fra", 0, 100_000)
-    cut = pieces(path, 10_000)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
-        flood(broker, "ams", 500)
-        publish(broker, "fra", [*cut[::-2], *cut[::3], *cut[::2], *cut, *cut])
-        eventually(lambda: queued(broker) == {})
-        eventually(lambda: intake.names() == {path.name})
-    assert [name for name, _ in intake.calls] == [path.name]
 
 
 # Which servers do
@@ -567,26 +478,6 @@ def old_server(tmp_path: Path) -> Path:
     program.write_text(OLD_SERVER.format(python=sys.executable))
     program.chmod(0o755)
     return program
-
-
-def is_open(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
-
-
-def test_an_old_server_of_ones_own_is_refused(tmp_path: Path, old_server: Path) -> None:
-    address = {"host": "127.0.0.1", "port": free_port(), "server_name": "old"}
-    (tmp_path / "config").write_text(json.dumps(address))
-    receiver = NatsReceiver(NatsOptions(f"nats://127.0.0.1:{address['port']}", timing=QUICK), print)
-    with subprocess.Popen([old_server, "-c", tmp_path / "config"]) as server:
-        try:
-            eventually(lambda: is_open(address["port"]))
-            words = r"^--nats nats://\S+: the server is nats-server 2\.9\.1; 2\.12 or a later one is needed"
-            with pytest.raises(UsageError, match=words):
-                receiver.check_no_other_hub()
-        finally:
-            server.kill()
 
 
 def test_an_old_embedded_server_is_refused_and_named(tmp_path: Path, old_server: Path) -> None:
@@ -648,8 +539,7 @@ def test_a_new_site_can_send_at_once(tmp_path: Path, broker: Broker, intake: Kee
     receiver = make_receiver(broker)
     spool = make_spool(tmp_path / "spool", "lon")
     path = noise(spool.folder, "lon", 0, 1000)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         seed = enroll(broker.folder, "lon")
         broker.reload()
         assert broker.admitted() == {"ams", "fra", "lon"}
@@ -715,27 +605,6 @@ def test_a_configuration_that_the_server_refuses_is_taken_back(tmp_path: Path) -
         assert accepts(broker, broker.folder / "seeds" / "ams.nk")
 
 
-@pytest.mark.slow
-def test_an_expired_certificate_is_said_with_its_file(tmp_path: Path, intake: KeepingIntake) -> None:
-    authority = trustme.CA()
-    past = datetime.now(UTC) - timedelta(days=1)
-    cert = certificate(tmp_path, authority, "server", not_after=past)
-    said: list[str] = []
-    with make_broker(tmp_path / "broker", [], tls=Tls(cert, cert)) as broker:
-        expected = f"the broker's certificate {cert} does not do: certificate has expired"
-        assert broker.unreachable() == expected
-        receiver = make_receiver(broker, said)
-        with running(receiver.run, intake):
-            eventually(lambda: said)
-            assert receiver.counters.down == expected
-            assert expected in said[0]
-            certificate(tmp_path, authority, "server")
-            broker.reload()
-            eventually(lambda: receiver.counters.connects)
-            eventually(lambda: receiver.counters.down == "")
-        assert broker.unreachable() == ""
-
-
 def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, intake: KeepingIntake) -> None:
     folder = tmp_path / "broker"
     before = os.umask(0)
@@ -743,8 +612,7 @@ def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, i
         enroll(folder, "ams")
         with make_broker(folder, []) as broker:
             receiver = make_receiver(broker)
-            with running(receiver.run, intake):
-                eventually(lambda: receiver.counters.connects)
+            with receiving(receiver, intake):
                 deliver(broker, "ams", noise(tmp_path, "ams"))
                 eventually(lambda: len(intake.names()) == 1)
     finally:
@@ -802,7 +670,7 @@ def test_whatever_comes_the_next_piece_is_taken(
     async def main() -> Heard:
         link: Any = Heard()
         receiver.begin(intake)
-        receiver.context.link = link
+        receiver.assembler.link = link
         for number, (kind, what) in enumerate(order, 1):
             if kind == "honest":
                 chunk, piece = what
@@ -811,8 +679,8 @@ def test_whatever_comes_the_next_piece_is_taken(
                 subject, headers, piece, reply = what
                 await receiver.assembler.take(message(number, subject, headers, piece, reply))
                 await receiver.questions.take(message(number, subject, headers, piece, reply or "_R_.x"))
-        await receiver.jobs.finish()
-        assert len(receiver.arrivals.assemblies) <= 2 * assembly.MAX_ARRIVING
+        await receiver.assembler.jobs.finish()
+        assert len(receiver.assembler.assemblies) <= 2 * assembly.MAX_ARRIVING
         return link
 
     link = asyncio.run(main())
@@ -831,24 +699,6 @@ def status_of(folder: Path) -> Any:
         return json.loads((folder / "hub" / "status.json").read_text())
     except (OSError, ValueError):
         return {}
-
-
-@pytest.mark.slow
-def test_a_hub_with_an_expired_certificate_says_so_and_its_status_too(tmp_path: Path) -> None:
-    cert = certificate(tmp_path, trustme.CA(), "server", not_after=datetime.now(UTC) - timedelta(days=1))
-    enroll(tmp_path / "hub" / "broker", "ams")
-    hub, _ = make_hub(tmp_path, "--tls-cert", str(cert), "--tls-key", str(cert))
-    with ending(hub):
-        hub.start()
-        wait_for(lambda: status_of(tmp_path).get("link", {}).get("down"), "the status tells")
-        assert (
-            f"the broker's certificate {cert} does not do: certificate has expired"
-            in status_of(tmp_path)["link"]["down"]
-        )
-        wait_for(lambda: "; waits for" in hub.words, "it has started")
-        assert hub.end() == 0
-    assert "NOT READY: the broker runs, but this hub cannot reach it" in hub.words
-    assert "hub ready" not in hub.words
 
 
 @pytest.mark.slow

@@ -31,9 +31,7 @@ from superhosts.fleet.names import SketchId
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
-from superhosts.output.destination import RunKind
 from superhosts.output.files import AppendedFile
-from superhosts.output.report import Report
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
@@ -51,8 +49,7 @@ def test_a_window_is_reported_when_all_sites_are_in_and_the_union_is_exact(node:
         assert node.send(sketch).verdict == MERGED
     node.hub.step()
     assert node.reports == []
-    node.send(sketches[2])
-    node.hub.step()
+    node.step(sketches[2])
     (report,) = node.reports
     assert report.attendance == "3 of 3 sites"
     assert content(node.union(0)) == content(union_of(*sketches))
@@ -71,8 +68,7 @@ def test_a_window_is_reported_when_all_sites_are_in_and_the_union_is_exact(node:
 def test_each_merged_sketch_shows_that_the_hub_works(node: Node):
     """A service manager ends a hub that does nothing for minutes, not one that merges hundreds of sketches."""
     stop, merged = threading.Event(), []
-    for sketch in three():
-        node.send(sketch)
+    node.send_all(*three())
 
     def on_turn() -> None:
         if node.reports:
@@ -83,10 +79,7 @@ def test_each_merged_sketch_shows_that_the_hub_works(node: Node):
 
 
 def test_grace_reports_without_a_site_and_says_who_is_missing(tmp_path: Path):
-    node = Node(tmp_path, grace=0.0)
-    for sketch in three()[:2]:
-        node.send(sketch)
-    node.hub.step()
+    node = Node(tmp_path, grace=0.0).step(*three()[:2])
     assert node.reports[0].attendance == "2 of 3 sites: missing nyc"
     assert node.reports[0].rows[0]["missing"] == ["nyc"]
     assert node.hub.counters.incomplete == 1
@@ -96,8 +89,7 @@ def test_grace_counts_from_the_first_sketch_however_many_follow(tmp_path: Path):
     clock = FakeTime()
     node = Node(tmp_path, sites=(*SITES, "lon"), grace=60.0, times=clock.source)
     for sketch in three():
-        node.send(sketch)
-        node.hub.step()
+        node.step(sketch)
         clock.now += 25
     assert node.reports == []  # 75 seconds after the first, but nobody has looked yet
     node.hub.step()
@@ -107,13 +99,10 @@ def test_grace_counts_from_the_first_sketch_however_many_follow(tmp_path: Path):
 def test_a_late_sketch_reopens_its_window_exactly(tmp_path: Path):
     node = Node(tmp_path, grace=0.0)
     sketches = three()
-    for sketch in sketches[:2]:
-        node.send(sketch)
-    node.hub.step()
+    node.step(*sketches[:2])
     node.hub.step()
     assert len(node.reports) == 1
-    node.send(sketches[2])
-    node.hub.step()
+    node.step(sketches[2])
     assert [report.revision for report in node.reports] == [1, 2]
     assert node.reports[1].attendance == "3 of 3 sites"
     assert node.reports[1].rows[0]["missing"] == []
@@ -143,13 +132,10 @@ def test_what_comes_while_a_window_is_reported_again_waits_its_pause(tmp_path: P
 def test_a_late_window_waits_for_further_late_sketches(tmp_path: Path):
     """Sketches that come one by one, long after: one report for all that come within the pause."""
     clock = FakeTime()
-    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0, times=clock.source)
-    node.send(make_sketch("ams"))
-    node.hub.step()
+    node = Node(tmp_path, sites=("ams",), grace=60.0, late_pause=10.0, times=clock.source).step(make_sketch("ams"))
     assert len(node.reports) == 1
     for base in range(30):  # a second apart
-        node.send(make_sketch("fra", base=1000 * base))
-        node.hub.step()
+        node.step(make_sketch("fra", base=1000 * base))
         clock.now += 1.0
     assert len(node.reports) == 3
     clock.now += 10.0
@@ -173,16 +159,6 @@ def test_duplicates_and_any_order_change_nothing(tmp_path: Path):
         assert node.intake.counters.repeated == len(sketch_files) - 9
         rows.append(sorted(json.dumps(row) for report in node.reports for row in report.rows))
     assert rows[0] == rows[1] == rows[2]
-
-
-def test_two_sites_that_see_the_same_flows_count_them_once(tmp_path: Path):
-    node = Node(tmp_path, sites=("ams", "fra"))
-    for site in ("ams", "fra"):
-        node.send(make_sketch(site, peers=1500))
-    node.hub.step()
-    assert node.reports[0].rows[0]["peers_low"] <= 1500 <= node.reports[0].rows[0]["peers_high"]
-    alone = make_sketch("ams", peers=1500)
-    assert content(node.union(0)) == content(alone)
 
 
 @pytest.mark.parametrize(
@@ -260,35 +236,25 @@ def test_a_name_that_lies_about_the_window_is_refused(node: Node):
 
 
 def test_a_clock_an_hour_ahead_is_said_and_the_rest_goes_on(tmp_path: Path):
-    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0, times=FakeTime(window(0).end / 1e9).source)
-    node.send(make_sketch("ams", 0))
-    node.send(make_sketch("fra", 12))
-    node.hub.step()
+    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0, times=FakeTime(window(0).end / 1e9).source).step(
+        make_sketch("ams", 0), make_sketch("fra", 12)
+    )
     assert node.intake.counters.ahead == 1
     assert any("fra" in line and "1.0 hours from now" in line for line in node.said)
-    assert {report.attendance for report in node.reports} == {
-        "1 of 2 sites: missing fra",
-        "1 of 2 sites: missing ams",
-    }
+    assert {report.attendance for report in node.reports} == {"1 of 2 sites: missing fra", "1 of 2 sites: missing ams"}
 
 
 def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Path):
     clock = FakeTime()
-    node = Node(tmp_path, sites=(), grace=3600.0, times=clock.source)
-    for sketch in three(0):
-        node.send(sketch)
-    node.hub.step()
+    node = Node(tmp_path, sites=(), grace=3600.0, times=clock.source).step(*three(0))
     assert node.reports == []  # nobody knows yet who else may come
     clock.now += 3600
     node.hub.step()
     assert [report.attendance for report in node.reports] == ["3 of 3 sites"]
     sketches = three(1)
-    for sketch in sketches[:2]:
-        node.send(sketch)
-    node.hub.step()
+    node.step(*sketches[:2])
     assert len(node.reports) == 1
-    node.send(sketches[2])
-    node.hub.step()
+    node.step(sketches[2])
     assert len(node.reports) == 2
 
 
@@ -303,9 +269,7 @@ STEPS = {  # the file whose new version the hub does not finish, and how many ve
 @pytest.mark.parametrize("step", [*STEPS, "report"])
 def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(tmp_path: Path, step: str):
     """The step fails once with an error that nothing catches; then a new hub takes the folder as it is."""
-    node = Node(tmp_path)
-    for sketch in three():
-        node.send(sketch)
+    node = Node(tmp_path).send_all(*three())
     reported: list[HubReport] = []
     node.report = die if step == "report" else reported.append
     file, versions = STEPS.get(step, (LEDGER, 99))
@@ -327,8 +291,7 @@ def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(tm
 def test_a_sketch_in_the_folder_counts_though_the_hub_died_before_the_ledger(tmp_path: Path):
     node = Node(tmp_path)
     sketches = three()
-    for sketch in sketches[:2]:
-        node.send(sketch)
+    node.send_all(*sketches[:2])
     path = write_parcel(sketches[2], tmp_path / "wire")
     shutil.copy(path, node.store.folder("20261114T120000Z-5m") / path.name)
     again = Node(tmp_path)
@@ -340,8 +303,7 @@ def test_a_sketch_in_the_folder_counts_though_the_hub_died_before_the_ledger(tmp
 def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path):
     node = Node(tmp_path, grace=0.0)
     sketches = three()
-    for sketch in sketches:
-        node.send(sketch)
+    node.send_all(*sketches)
     damage(next(node.store.folder("20261114T120000Z-5m").glob("*-fra-*.cube")))
     node = Node(tmp_path, grace=0.0)  # what this process has checked itself is not checked again
     node.hub.step()
@@ -353,8 +315,7 @@ def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path
 def test_memory_is_that_of_one_cube_and_old_sketches_go(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
     for number in range(15):
-        node.send(make_sketch("ams", number))
-        node.hub.step()
+        node.step(make_sketch("ams", number))
     node.hub.tidy()
     kept = [len(node.store.sketches(key)) for key in node.store.windows()]
     assert kept == [0] * 3 + [1] * 12
@@ -373,8 +334,7 @@ def test_past_windows_refuse_late_sketches_unless_an_archive_holds_the_union(tmp
         archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
         node = Node(tmp_path / name, sites=("ams",), late=-1.0, archive=archive if archived else None)
         first = make_sketch("ams")
-        node.send(first)
-        node.hub.step()
+        node.step(first)
         node.hub.tidy()
         assert node.store.windows() == []
         assert node.send(first).verdict == MERGED  # known all the same
@@ -415,20 +375,16 @@ def test_a_hub_is_an_edge_of_a_higher_hub(tmp_path: Path):
     high = Node(tmp_path / "high", sites=("eu", "us"), grace=0.0)
     sender, receiver = FileSender(tmp_path / "link", "eu", said.append), FileReceiver(tmp_path / "link", said.append)
     stop = threading.Event()
-    for sketch in three():
-        low.send(sketch)
-    low.hub.step()
+    low.step(*three())
     for _ in range(2):
         sender.step(spool)
         receiver.step(high.intake, stop)
     assert spool.waiting() == []
-    high.send(make_sketch("us", peers=900, base=1000))
-    high.hub.step()
+    high.step(make_sketch("us", peers=900, base=1000))
     assert high.reports[-1].attendance == "2 of 2 sites"
     assert content(high.union(0)) == content(union_of(*three(), make_sketch("us", peers=900, base=1000)))
     late = make_sketch("lon", peers=50, base=20_000)  # a late site below re-opens the window above, too
-    low.send(late)
-    low.hub.step()
+    low.step(late)
     for _ in range(2):
         sender.step(spool)
         receiver.step(high.intake, stop)
@@ -491,8 +447,7 @@ def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path):
     archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
     node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive, store=Together)
     sketches = three()
-    node.send(sketches[0])
-    node.hub.step()
+    node.step(sketches[0])
     node.hub.tidy()
     verdicts = []
 
@@ -523,55 +478,16 @@ def test_parts_that_no_edge_makes_are_refused(node: Node):
     assert "side" in receipt.reason
 
 
-def test_a_whole_file_that_makes_no_sense_is_refused_not_asked_for_again(node: Node):
-    header = {"window": list(window(0)), "sites": ["ams"], "counters": [], "parts": [{"detector": "unheard of"}]}
-    fresh = node.folder / "fresh.cube"
-    sketchfile.write(fresh, header, {})
-    path = fresh.rename(node.folder / SketchId.of(fresh, "ams", window(0)).name)
-    receipt = node.arrive(path, "ams")
-    assert receipt.verdict == REFUSED
-    assert "unheard of" in receipt.reason
-
-
 def test_a_sites_sketch_that_rots_after_the_first_report_does_not_stop_the_next(tmp_path: Path):
     node = Node(tmp_path, grace=0.0)
     sketches = three()
-    for sketch in sketches[:2]:
-        node.send(sketch)
-    node.hub.step()
+    node.step(*sketches[:2])
     damage(next(node.store.folder("20261114T120000Z-5m").glob("*-fra-*.cube")))
-    node.send(sketches[2])
-    node.hub.step()
+    node.step(sketches[2])
     assert [report.revision for report in node.reports] == [1, 2]
     assert content(node.union(0)) == content(union_of(*sketches))
     assert {site["site"] for site in node.reports[1].rows[0]["sites"]} == set(SITES)  # fra's from the report before
     assert any("LEFT OUT" in line for line in node.said)
-
-
-def test_one_unreadable_file_does_not_keep_the_others(tmp_path: Path):
-    node = Node(tmp_path, sites=("ams",))
-    link = tmp_path / "link" / "ams"
-    good = write_parcel(make_sketch("ams", 1), link)
-    first = write_parcel(make_sketch("ams", 0), link)
-    first.unlink()
-    first.mkdir()  # a folder with a sketch's name
-    secret = tmp_path / "secret"
-    secret.write_text("precious")
-    linked = write_parcel(make_sketch("ams", 2), link)
-    linked.unlink()
-    linked.symlink_to(secret)
-    (link / f".{good.name}.receipt.tmp").symlink_to(secret)
-    said: list[str] = []
-    receiver = FileReceiver(tmp_path / "link", said.append)
-    for _ in range(2):
-        receiver.step(node.intake, threading.Event())
-    assert node.intake.counters.accepted == 1
-    assert not good.exists()
-    assert sorted(said) == sorted(
-        f"{path}: is not a plain file; set aside as .{path.name}.aside" for path in (first, linked)
-    )
-    assert receiver.counters.ignored == 2
-    assert secret.read_text() == "precious"
 
 
 def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path):
@@ -596,50 +512,10 @@ def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path):
     output.close()
 
 
-def test_a_file_of_rows_that_a_crash_has_cut_is_mended(tmp_path: Path):
-    path = tmp_path / "rows.csv"
-    first = AppendedFile(path, RunKind(("a", "b")))
-    first.write(Report(rows=[{"a": 1, "b": 2}]))
-    first.close()
-    with path.open("ab") as file:
-        file.write(b"3,")
-    again = AppendedFile(path, RunKind(("a", "b")))
-    again.write(Report(rows=[{"a": 5, "b": 6}]))
-    again.close()
-    assert path.read_text() == "a,b\n1,2\n5,6\n"
-
-
-def test_a_window_taken_back_is_not_retired_before_its_sketch_is_in(tmp_path: Path):
-    others: list[threading.Thread] = []
-
-    class Tidied(WindowStore):
-        """The hub tidies while a window is restored."""
-
-        def reopen(self, window: str, union: Path) -> None:
-            super().reopen(window, union)
-            others.append(threading.Thread(target=node.hub.tidy))
-            others[-1].start()
-            others[-1].join(0.3)
-
-    said: list[str] = []
-    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=said.append)
-    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive, store=Tidied)
-    first, second, _ = three()
-    node.send(first)
-    node.hub.step()
-    node.hub.tidy()
-    assert node.send(second).verdict == MERGED
-    others[0].join()
-    node.hub.step()
-    assert [report.revision for report in node.reports] == [1, 2]
-    assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(first, second))
-
-
 def test_a_sketch_that_fails_half_merged_leaves_nothing_in_the_union(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     node = Node(tmp_path, grace=0.0)
     sketches = [make_sketch(site, peers=1500, base=5000 * place) for place, site in enumerate(SITES)]
-    for sketch in sketches:
-        node.send(sketch)
+    node.send_all(*sketches)
     merge_file = Sketch.merge_file
 
     def half(whole: Sketch, path: Path, **options: Any) -> None:
@@ -668,10 +544,10 @@ def sketch_of(site: str, contents: dict[Part, range]) -> Sketch:
 
 
 def test_a_hub_tells_who_did_not_answer_at_any_site(tmp_path: Path) -> None:
-    node = Node(tmp_path, sites=("ams", "fra"), selection=Selection(1000))
-    node.send(sketch_of("ams", {OPENED: range(6000), ANSWERED: range(1000)}))
-    node.send(sketch_of("fra", {OPENED: range(6000), ANSWERED: range(500, 2000)}))
-    node.hub.step()
+    node = Node(tmp_path, sites=("ams", "fra"), selection=Selection(1000)).step(
+        sketch_of("ams", {OPENED: range(6000), ANSWERED: range(1000)}),
+        sketch_of("fra", {OPENED: range(6000), ANSWERED: range(500, 2000)}),
+    )
     (report,) = node.reports
     found = {row["direction"]: row for row in report.rows}
     assert set(found) == {"opened", "answered", "unanswered"}
@@ -683,10 +559,10 @@ def test_a_hub_tells_who_did_not_answer_at_any_site(tmp_path: Path) -> None:
 
 
 def test_sites_that_were_restarted_within_the_window_are_asked_too(tmp_path: Path) -> None:
-    node = Node(tmp_path, sites=("ams",), selection=Selection(1000))
-    node.send(sketch_of("ams", {OPENED: range(3000), ANSWERED: range(0)}))
-    node.send(sketch_of("ams", {OPENED: range(3000, 6000), ANSWERED: range(1000)}))
-    node.hub.step()
+    node = Node(tmp_path, sites=("ams",), selection=Selection(1000)).step(
+        sketch_of("ams", {OPENED: range(3000), ANSWERED: range(0)}),
+        sketch_of("ams", {OPENED: range(3000, 6000), ANSWERED: range(1000)}),
+    )
     (row,) = [row for row in node.reports[-1].rows if row["direction"] == "unanswered"]
     ((site),) = row["sites"]
     assert site["peers_low"] <= 5000 <= site["peers_high"]
@@ -721,10 +597,9 @@ def test_one_that_knows_who_answered_does_not_merge_with_one_that_does_not(tmp_p
 
 
 def test_filters_keep_rows_apart(tmp_path: Path) -> None:
-    node = Node(tmp_path, sites=("ams", "fra"), selection=Selection(1000))
-    node.send(sketch_of("ams", {Part(filter="tcp port 443"): range(3000)}))
-    node.send(sketch_of("fra", {Part(): range(2000, 6000)}))
-    node.hub.step()
+    node = Node(tmp_path, sites=("ams", "fra"), selection=Selection(1000)).step(
+        sketch_of("ams", {Part(filter="tcp port 443"): range(3000)}), sketch_of("fra", {Part(): range(2000, 6000)})
+    )
     found = {row.get("filter"): row for row in node.reports[0].rows}
     assert {name: [site["site"] for site in row["sites"]] for name, row in found.items()} == {
         "tcp port 443": ["ams"],

@@ -18,29 +18,24 @@ import pytest
 
 import superhosts as sh
 from faults import DeadError, at_rename, at_sync, die, fill_disk, system_call
-from fleets import forge_parcel, make_sketch, window, write_parcel
-from hubs import SITES, FakeTime, Node, three, union_of
+from fleets import make_sketch, window, write_parcel
+from hubs import SITES, Node, three, union_of
 from processes import wait_for
 from superhosts.core.files import write_json, write_lines
 from superhosts.core.notices import Notice
-from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile
-from superhosts.detectors.stored import Stored
-from superhosts.errors import OutputError, UnreadableError, UsageError
+from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.filelink import FileReceiver, FileSender
-from superhosts.fleet.hub import LONGEST_REST, ROWS, Retries
-from superhosts.fleet.intake import Intake
+from superhosts.fleet.hub import ROWS, Retries
 from superhosts.fleet.link import MERGED, REFUSED
-from superhosts.fleet.names import SketchId
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
 from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.files import AppendedFile, ParquetFolder, ReplacedFile
-from superhosts.output.report import HUB_COLUMNS, Report
+from superhosts.output.report import Report
 from superhosts.output.stdout import StandardOutput
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.sketch import Sketch
 from traffic import content
 
 KEY = "20261114T120000Z-5m"
@@ -98,10 +93,7 @@ def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path):
                 path.unlink()
             die()
 
-    node = Node(tmp_path, late=-1.0)
-    for sketch in three():
-        node.send(sketch)
-    node.hub.step()
+    node = Node(tmp_path, late=-1.0).step(*three())
     with system_call("rmtree", half, shutil), pytest.raises(DeadError):
         node.hub.tidy()
     again = Node(tmp_path, grace=0.0)
@@ -116,8 +108,7 @@ def test_a_window_that_was_being_taken_back_is_taken_back_again(tmp_path: Path):
     archive = make_archive(tmp_path / "archive", [])
     node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
     first, second, _ = three()
-    node.send(first)
-    node.hub.step()
+    node.step(first)
     node.hub.tidy()
     with at_rename(LEDGER, die), pytest.raises(DeadError):
         node.send(second)
@@ -197,8 +188,7 @@ def unreadable(patch: pytest.MonkeyPatch, way: str, part: str) -> None:
 def test_a_sketch_that_cannot_be_read_now_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str):
     first = Node(tmp_path, grace=0.0)
     sketches = [make_sketch(site, peers=1500, base=5000 * place) for place, site in enumerate(SITES)]
-    for sketch in (*sketches, *three(1)):
-        first.send(sketch)
+    first.send_all(*(*sketches, *three(1)))
     node = Node(tmp_path, grace=0.0)
     with monkeypatch.context() as patch:
         unreadable(patch, way, f"{KEY}-fra-")
@@ -218,9 +208,7 @@ def test_a_sketch_that_cannot_be_read_now_is_waited_for(tmp_path: Path, monkeypa
 def test_a_union_that_cannot_be_read_now_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str):
     node = Node(tmp_path, grace=0.0)
     sketches = three()
-    for sketch in sketches[:2]:
-        node.send(sketch)
-    node.hub.step()
+    node.step(*sketches[:2])
     for path in node.store.sketches(KEY):
         path.unlink()  # as those of older windows are
     node.send(sketches[2])
@@ -233,34 +221,6 @@ def test_a_union_that_cannot_be_read_now_is_waited_for(tmp_path: Path, monkeypat
     assert node.hub.counters.damaged == 0
 
 
-def test_a_report_waits_for_what_a_site_saw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    node = Node(tmp_path, grace=0.0)
-    sketches = three()
-    for sketch in sketches[:2]:
-        node.send(sketch)
-    node.hub.step()
-    (node.store.folder(KEY) / ROWS).unlink()
-    node.send(sketches[2])
-    with monkeypatch.context() as patch:
-        unreadable(patch, "read", "-fra-")  # the union holds it, so only who saw a host is asked there
-        node.hub.step()
-    assert len(node.reports) == 1
-    node.hub.step()
-    assert {site["site"] for site in node.reports[1].rows[0]["sites"]} == set(SITES)
-    assert node.hub.counters.damaged == 0
-
-
-def test_a_sketch_that_is_gone_from_the_hubs_disk_is_left_out(tmp_path: Path):
-    node = Node(tmp_path)
-    for sketch in three():
-        node.send(sketch)
-    next(node.store.folder(KEY).glob("*-fra-*.cube")).unlink()
-    node.hub.step()
-    assert node.reports[0].attendance == "2 of 3 sites: missing fra"
-    assert node.reports[0].rows[0]["missing"] == ["fra"]
-    assert node.hub.counters.damaged == 1
-
-
 def test_what_the_intake_cannot_read_now_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     node = Node(tmp_path)
     with monkeypatch.context() as patch:
@@ -269,41 +229,6 @@ def test_what_the_intake_cannot_read_now_is_not_refused(tmp_path: Path, monkeypa
             node.send(three()[0])
     assert node.intake.counters.refused == 0
     assert node.send(three()[0]).verdict == MERGED
-
-
-def test_an_archived_sketch_that_cannot_be_read_now_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    archive = make_archive(tmp_path / "archive", [], with_sites=True)
-    first, second = make_sketch("ams"), make_sketch("ams", base=10_000)
-    archive.add_site(write_parcel(first, tmp_path / "wire"))
-    with monkeypatch.context() as patch:
-        unreadable(patch, "read", "-ams.cube")
-        with pytest.raises(UnreadableError):
-            archive.add_site(write_parcel(second, tmp_path / "wire"))
-    assert content(sh.load(archive.folder / KEY[:8] / f"{KEY}-ams.cube")) == content(first)
-
-
-def test_trouble_with_one_work_says_nothing_of_another(tmp_path: Path):
-    node = Node(tmp_path, sites=("ams",))
-    node.send(make_sketch("ams"))
-    stop, turns = threading.Event(), [0]
-
-    def full(_report: Any) -> None:
-        raise_full("standard output")
-
-    def on_turn() -> None:
-        turns[0] += 1
-        node.intake.arrived.set()
-        if turns[0] == 4:
-            stop.set()
-
-    node.report = full
-    node.hub.run(stop, on_turn=on_turn)
-    assert len([line for line in node.said if "NOT REPORTED" in line]) == 1
-    assert not any("again" in line and "NOT REPORTED" not in line for line in node.said)
-    node.report = node.reports.append
-    node.hub.step()
-    assert node.hub.counters.reports == 1
-    assert "works again" in node.said[-1]
 
 
 def test_a_report_that_went_out_is_counted_and_not_handed_out_twice(tmp_path: Path):
@@ -362,78 +287,8 @@ def test_each_destination_gets_a_report_once_however_often_another_fails(tmp_pat
     assert len(stream.rows) == 1
     assert node.hub.counters.reports == 1
     assert spool.counters.spooled == 1
-    node.send(make_sketch("fra", base=9000))
-    node.hub.step()
+    node.step(make_sketch("fra", base=9000))
     assert [row["revision"] for row in stream.rows] == [1, 2]
-    with outputs:
-        pass
-
-
-def test_a_destination_that_is_full_does_not_keep_rows_from_another(tmp_path: Path):
-    node = Node(tmp_path, sites=("ams",))
-    full, other = Fake(full=True), Fake()
-    outputs = Destinations([full, other])
-    node.report = outputs.write
-    node.send(make_sketch("ams"))
-    node.hub.step()
-    node.hub.step()
-    assert (len(full.rows), len(other.rows)) == (0, 1)
-    full.full = False
-    node.hub.step()
-    assert (len(full.rows), len(other.rows)) == (1, 1)
-    assert full.status() == {"reports": 1, "rows": 1, "failures": 2, "waiting": 0, "dropped": 0}
-
-
-def test_a_window_that_no_code_foresaw_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    clock = FakeTime()
-    node = Node(tmp_path, sites=("ams",), times=clock.source)
-    for number in range(3):
-        node.send(make_sketch("ams", number))
-    real = node.hub.reporter.make
-
-    def fail(sketch: Sketch, *arguments: Any, **options: Any) -> Any:
-        if sketch.window == window(0):
-            raise TypeError("no number")
-        return real(sketch, *arguments, **options)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(node.hub.reporter, "make", fail)
-        for _ in range(3):
-            node.hub.step()
-    assert [report.window for report in node.reports] == [window(1), window(2)]
-    said = "internal error (TypeError: no number); please report it (--verbose shows where)"
-    assert node.hub.status()["stuck"] == {f"NOT REPORTED: {KEY}": said}
-    assert [line for line in node.said if "TypeError" in line] == [
-        f"NOT REPORTED: {KEY}: {said}; retrying until it works"
-    ]
-    assert node.hub.counters.waits >= 1
-    clock.now += LONGEST_REST
-    node.hub.step()
-    assert [report.window for report in node.reports][2:] == [window(0)]
-
-
-def test_an_output_that_one_window_cannot_use_does_not_stop_the_others(tmp_path: Path):
-    """A folder that somebody has put in place of the window's Parquet file."""
-    clock = FakeTime()
-    node = Node(tmp_path, sites=("ams",), times=clock.source)
-    stream = Fake()
-    outputs = Destinations([ParquetFolder(tmp_path / "rows", RunKind(HUB_COLUMNS, endless=True)), stream])
-    node.report = outputs.write
-    taken = [tmp_path / "rows" / f"{window_name(window(number))}.parquet" for number in range(2)]
-    (taken[0] / "inside").mkdir(parents=True)
-    for number in range(2):
-        node.send(make_sketch("ams", number))
-    for _ in range(3):
-        node.hub.step()
-    assert taken[1].is_file()
-    assert list(node.hub.status()["stuck"]) == [f"NOT REPORTED: {KEY}"]
-    assert sum("NOT REPORTED" in line for line in node.said) == 1
-    shutil.rmtree(taken[0])
-    clock.now += LONGEST_REST
-    node.hub.step()
-    assert taken[0].is_file()
-    assert node.hub.status()["stuck"] == {}
-    assert len(stream.rows) == 2  # standard output had both, and got none twice
     with outputs:
         pass
 
@@ -480,9 +335,7 @@ def test_a_report_ends_all_trouble_with_its_window(tmp_path: Path):
 
 
 def test_the_status_is_written_between_the_reports_of_a_hub_that_catches_up(tmp_path: Path):
-    node = Node(tmp_path, sites=("ams",))
-    for number in range(3):
-        node.send(make_sketch("ams", number))
+    node = Node(tmp_path, sites=("ams",)).send_all(*(make_sketch("ams", number) for number in range(3)))
     stop, seen = threading.Event(), []
 
     def on_turn() -> None:
@@ -495,33 +348,6 @@ def test_the_status_is_written_between_the_reports_of_a_hub_that_catches_up(tmp_
 
 
 # Crafted files.
-
-
-@pytest.mark.parametrize("side", [1e308, 1.5, 10**400, 1e999, "7", None], ids=lambda side: f"{side!s:.8}")
-def test_a_header_with_impossible_shapes_is_refused(tmp_path: Path, side: Any):
-    node = Node(tmp_path)
-    arrays = [{"name": "0/bits", "dtype": "<u8", "shape": [side, side]}]
-    header = {"window": list(window(0)), "sites": ["ams"], "counters": [], "parts": [], "arrays": arrays}
-    receipt = node.arrive(forge_parcel(tmp_path, header), "ams")
-    assert receipt.verdict == REFUSED
-    assert node.intake.counters.refused == 1
-
-
-def test_a_sketch_that_breaks_the_reader_is_refused_and_said(tmp_path: Path):
-    errors: list[Exception] = [MemoryError("no room"), IndexError("list index out of range")]
-
-    class Breaking(Intake):
-        def check(self, stored: Stored, sketch_id: SketchId) -> None:
-            raise errors.pop(0)
-
-    node = Node(tmp_path, intake=Breaking)
-    with pytest.raises(MemoryError):
-        node.send(three()[0])
-    receipt = node.send(three()[0])
-    assert receipt.verdict == REFUSED
-    assert "list index out of range" in receipt.reason
-    assert node.intake.counters.refused == 1
-    assert "IndexError" in node.said[-1]
 
 
 # Options that have changed, and names that are used twice.
@@ -545,9 +371,7 @@ def test_after_a_change_of_geometry_the_old_sketches_go_aside(tmp_path: Path):
 
 def test_a_union_of_another_geometry_in_the_archive_is_not_replaced(tmp_path: Path):
     archive = make_archive(tmp_path / "archive", [])
-    old = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
-    old.send(make_sketch("ams"))
-    old.hub.step()
+    old = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive).step(make_sketch("ams"))
     old.hub.tidy()
     node = Node(tmp_path, sites=("ams", "fra"), kind=LARGER, archive=archive)
     receipt = node.send(make_sketch("fra", settings=LARGER))
@@ -558,10 +382,7 @@ def test_a_union_of_another_geometry_in_the_archive_is_not_replaced(tmp_path: Pa
 
 
 def test_a_second_sketch_of_a_site_is_said_once(tmp_path: Path):
-    node = Node(tmp_path)
-    for base in (0, 5000, 10_000):
-        node.send(make_sketch("ams", base=base))
-    node.send(make_sketch("fra"))
+    node = Node(tmp_path).send_all(*(make_sketch("ams", base=base) for base in (0, 5000, 10_000)), make_sketch("fra"))
     words = [line for line in node.said if "a second sketch of ams" in line]
     assert len(words) == 1
     assert KEY in words[0]
@@ -572,9 +393,7 @@ def test_a_site_with_the_hubs_own_name_keeps_its_sketch_beside_the_union(tmp_pat
     archive = make_archive(tmp_path / "archive", [], with_sites=True, site="ams")
     node = Node(tmp_path, archive=archive)
     sketches = three()
-    for sketch in sketches:
-        node.send(sketch)
-    node.hub.step()
+    node.step(*sketches)
     names = sorted(path.name for path in archive.folder.glob("*/*.cube"))
     assert names == [f"{KEY}-{name}.cube" for name in ("ams", "ams_site", "fra", "nyc")]
     assert content(sh.load(archive.union(KEY))) == content(union_of(*sketches))
@@ -582,16 +401,12 @@ def test_a_site_with_the_hubs_own_name_keeps_its_sketch_beside_the_union(tmp_pat
 
 
 def test_a_ledger_of_a_newer_release_is_read(tmp_path: Path):
-    node = Node(tmp_path, grace=0.0)
-    node.send(three()[0])
-    node.hub.step()
+    node = Node(tmp_path, grace=0.0).step(three()[0])
     path = node.store.folder(KEY) / LEDGER
     ledger = json.loads(path.read_text())
     ledger["new"] = ledger["issued"]["newer"] = 1
     path.write_text(json.dumps(ledger))
-    again = Node(tmp_path, grace=0.0)
-    again.send(three()[1])
-    again.hub.step()
+    again = Node(tmp_path, grace=0.0).step(three()[1])
     assert [(report.revision, report.sites) for report in again.reports] == [(2, ["ams", "fra"])]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import time
 from dataclasses import asdict
@@ -16,10 +15,9 @@ from superhosts.core.files import write_json
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.core.units import SECOND
-from superhosts.errors import OutputError, UnreadableError
+from superhosts.errors import UnreadableError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.report import HubReport
-from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, Ledger, WindowStore
 
 MINUTE = 60.0
@@ -169,24 +167,6 @@ def test_sketches_for_many_windows_of_the_archive_do_not_keep_a_fresh_one_waitin
     assert sorted(numbers(node)) == [*range(6), FRESH]
 
 
-def test_a_site_that_always_has_one_more_window_takes_every_other_turn(tmp_path: Path):
-    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0)
-    for number in range(6):  # an edge that was away
-        send(node, "ams", number)
-    send(node, "fra", FRESH)
-    following = iter(range(FRESH + 1, FRESH + 9))
-
-    def report(made: HubReport) -> None:
-        node.reports.append(made)
-        if "fra" in made.sites and (number := next(following, None)) is not None:
-            send(node, "fra", number)
-
-    node.report = report
-    node.hub.step()
-    assert [number for number in numbers(node)[:12] if number < FRESH] == list(range(6))
-    assert len(node.reports) == 6 + 9
-
-
 def test_a_window_that_cannot_be_read_now_is_tried_once_in_a_step(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",), grace=0.0)
     for number in range(3):
@@ -201,25 +181,6 @@ def test_a_window_that_cannot_be_read_now_is_tried_once_in_a_step(tmp_path: Path
     node.report = fail
     node.hub.step(on_turn=node.intake.arrived.set)  # something arrives all the time
     assert tried == [window(number) for number in range(3)]
-
-
-def test_a_report_that_waits_for_a_full_disk_is_made_once(tmp_path: Path):
-    """Nobody has had a turn then: the same window is first again."""
-    upstream = Spool(tmp_path / "up", "eu", cap=1 << 30, say=print)
-    node = Node(tmp_path, sites=("ams", "fra"), grace=0.0, upstream=upstream)
-    send(node, "ams", 0)
-    send(node, "fra", 1)
-
-    def full(_report: HubReport) -> None:
-        raise OutputError("rows.jsonl: cannot be written") from OSError(errno.ENOSPC, "No space left on device")
-
-    node.report = full
-    for _ in range(3):
-        node.hub.step()
-    assert upstream.counters.spooled == 1  # the union goes there whenever a report is made
-    node.report = node.reports.append
-    node.hub.step()
-    assert numbers(node) == [0, 1]
 
 
 class CountingStore(WindowStore):

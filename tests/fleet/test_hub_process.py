@@ -12,24 +12,23 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fleets import make_sketch, window, write_parcel
-from processes import COMMON, Node, ending, make_hub, rows, wait_for
-from superhosts.cli._signals import ended_by_signals, sighup_held
+from processes import COMMON, Node, ending, rows, wait_for
+from superhosts.cli._signals import Interruption, sighup_held
 from superhosts.core.files import copy_synced, hold_folder, make_folder, write_json
 from superhosts.core.pairs import Part
-from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.spool import Spool
 from superhosts.output.destination import RunKind
 from superhosts.output.files import AppendedFile, ParquetFolder
 from superhosts.output.report import Report
-from superhosts.output.streams import Background, Log, Unbuffered
+from superhosts.output.streams import Log, Unbuffered
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 from superhosts.ui.service import Status
@@ -87,7 +86,7 @@ def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, fo
         assert reader.read(1)
         log.close()
     assert "NOT READ" in hub.words
-    assert "reports lost: " in hub.words
+    assert "NOT DELIVERED" in hub.words
 
 
 @pytest.mark.slow
@@ -143,7 +142,7 @@ def test_a_sighup_while_a_service_starts_is_kept_for_its_reload(monkeypatch: pyt
         with sighup_held():
             signal.raise_signal(signal.SIGHUP)
             for expected in ([1], [1]):  # once
-                with ended_by_signals(lambda: None, lambda: reloads.append(1)):
+                with Interruption(lambda: None, lambda: reloads.append(1)):
                     assert reloads == expected
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
     finally:
@@ -166,21 +165,6 @@ def test_sighup_reloads_and_the_hub_goes_on(tmp_path: Path):
         assert hub.running
         assert hub.end(signal.SIGTERM) == 0
     assert windows_in(tmp_path / "found.1") == 1
-
-
-@pytest.mark.slow
-def test_sighup_reloads_the_broker(tmp_path: Path):
-    pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
-    hub, _ = make_hub(tmp_path)
-    with ending(hub):
-        hub.start()
-        hub.wait_ready()
-        assert hub.process is not None
-        hub.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "sites and certificates" in hub.words, "it reloads")
-        wait_for((tmp_path / "hub" / "status.json").exists, "the first status is written")
-        wait_for(lambda: status(tmp_path)["broker"]["reloads"] == 1, "so does the broker")
-        assert hub.end(signal.SIGTERM) == 0
 
 
 ON_TERMINAL = """
@@ -277,57 +261,7 @@ def test_what_is_shared_follows_the_umask(tmp_path: Path):
     assert modes(tmp_path / "a") == {}
 
 
-# Standard output in a thread of its own.
-
-
-class Door:
-    """Work that is held up until a test opens it."""
-
-    def __init__(self) -> None:
-        self.open = threading.Event()
-        self.done: list[int] = []
-
-    def work(self, number: int) -> Callable[[], None]:
-        def run() -> None:
-            assert self.open.wait(600)
-            self.done.append(number)
-
-        return run
-
-
-def test_work_that_is_held_up_is_done_later_in_order_and_what_is_too_much_is_counted():
-    background, door = Background(patience=0.01, most=3), Door()
-    assert [background.submit(door.work(number)) for number in range(5)] == [False] * 5
-    assert (background.waiting, background.dropped) == (3, 2)
-    assert background.close() == 3
-    door.open.set()
-    wait_for(lambda: background.waiting == 0, "all that was queued is done")
-    assert door.done == [0, 1, 2]
-    patient = Background(patience=600.0)
-    assert patient.submit(door.work(3))
-    assert patient.close() == 0
-
-
-def test_work_that_fails_at_once_is_the_callers_and_later_the_threads_own():
-    attempts: list[int] = []
-
-    def fail() -> None:
-        raise OutputError("standard output: cannot be written")
-
-    with pytest.raises(OutputError):
-        Background(patience=600.0).submit(fail)
-    background, door = Background(patience=0.01, retry=0.001), Door()
-
-    def third_time() -> None:
-        assert door.open.wait(600)
-        attempts.append(1)
-        if len(attempts) < 3:
-            fail()
-
-    assert not background.submit(third_time)
-    door.open.set()
-    wait_for(lambda: background.waiting == 0, "it succeeds in the end")
-    assert len(attempts) == 3
+# Standard error in a thread of its own.
 
 
 class HeldStream(io.StringIO):

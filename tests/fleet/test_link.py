@@ -10,7 +10,7 @@ import pytest
 from faults import system_call
 from fleets import make_sketch, write_parcel
 from hubs import Node
-from superhosts.fleet.filelink import FileReceiver, FileSender
+from superhosts.fleet.filelink import FileReceiver
 from superhosts.fleet.link import Backlog
 from superhosts.fleet.spool import Spool
 
@@ -33,11 +33,7 @@ def test_lines_come_at_intervals_and_end_with_the_last_thing() -> None:
     waiting.clear()
     for now[0] in (93.0, 124.0):
         backlog.tell()
-    assert said == [
-        "sketches: 0 of 4 done, 4 GiB left",
-        "sketches: 1 of 4 done, 3 GiB left",
-        "sketches: all 4 done",
-    ]
+    assert said == ["sketches: 0 of 4 done, 4 GiB left", "sketches: 1 of 4 done, 3 GiB left", "sketches: all 4 done"]
 
 
 def test_what_is_known_only_after_the_start_counts_from_then_on() -> None:
@@ -85,15 +81,6 @@ def test_a_spool_with_very_many_sketches_opens_without_reading_one(tmp_path: Pat
     assert backlog.left()[0] == MANY
 
 
-def test_damaged_sketches_of_earlier_runs_are_not_sent(tmp_path: Path) -> None:
-    fill(tmp_path / "spool", 5)  # four of them have another window in their names than in their files
-    said: list[str] = []
-    spool = Spool(tmp_path / "spool", "ams", cap=1 << 40, say=said.append)
-    FileSender(tmp_path / "link", "ams", print).step(spool)
-    assert len(list((tmp_path / "link" / "ams").glob("*.cube"))) == 1
-    assert (spool.counters.damaged, len(spool.waiting())) == (4, 1)
-
-
 def test_a_hub_knows_how_much_waits_on_its_link_and_how_far_it_is(tmp_path: Path) -> None:
     for number in range(4):
         write_parcel(make_sketch("ams", number), tmp_path / "link" / "ams")
@@ -124,9 +111,7 @@ def test_a_hub_knows_how_much_waits_on_its_link_and_how_far_it_is(tmp_path: Path
 
 
 def test_a_hub_is_ready_before_it_has_merged_what_waits(tmp_path: Path) -> None:
-    node = Node(tmp_path, sites=("ams",))
-    for number in range(3):
-        node.send(make_sketch("ams", number))
+    node = Node(tmp_path, sites=("ams",)).send_all(*(make_sketch("ams", number) for number in range(3)))
     stop, turns = threading.Event(), list[tuple[int, int]]()
 
     def on_turn() -> None:

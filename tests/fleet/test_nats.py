@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,25 @@ import nats.errors
 import pytest
 import trustme
 from nats.aio.client import Client
-from nats.js.api import ConsumerConfig, ConsumerInfo, SequenceInfo
-from nats.js.errors import NotFoundError
 
 from brokers import (
     MIB,
+    NEVER,
     QUICK,
     ClosingServer,
     KeepingIntake,
     accepts,
     as_client,
+    as_site,
     eventually,
     make_broker,
+    make_receiver,
     make_spool,
     noise,
     pieces,
+    publish,
+    queued,
+    receiving,
     running,
     server_pid,
     settle,
@@ -40,20 +44,18 @@ from brokers import (
 from hubs import FakeTime, WatchedIntake
 from processes import DEADLINE
 from superhosts.errors import UsageError
-from superhosts.fleet.link import RESEND, Receipt
-from superhosts.fleet.nats import assembly, receive, send
+from superhosts.fleet.link import RESEND, LinkStatus, Receipt
+from superhosts.fleet.nats import send
 from superhosts.fleet.nats.assembly import Patience
 from superhosts.fleet.nats.broker import Broker, Tls
-from superhosts.fleet.nats.connection import LinkStatus
 from superhosts.fleet.nats.credentials import NatsOptions, make_key
 from superhosts.fleet.nats.enrolment import enroll
-from superhosts.fleet.nats.messages import Chunk, decode_names, decode_receipt, decode_receipts, encode_receipts
+from superhosts.fleet.nats.messages import decode_names, decode_receipts, encode_receipts
 from superhosts.fleet.nats.receive import Identity, NatsReceiver, own_identity
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.spool import Spool
 
 CHUNK = 512 << 10
-NEVER = 3600.0  # seconds: what a test does not speak of does not happen in it, however slow the machine is
 
 
 @pytest.fixture
@@ -65,11 +67,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 @pytest.fixture
 def intake(tmp_path: Path) -> KeepingIntake:
     return KeepingIntake(tmp_path / "hub")
-
-
-def make_receiver(broker: Broker, said: list[str] | None = None, **options: Any) -> NatsReceiver:
-    say = (said if said is not None else []).append
-    return NatsReceiver(broker.options, say, **{"cap": broker.cap, "ack_wait": NEVER, **options})
 
 
 def make_sender(broker: Broker, site: str, said: list[str] | None = None, **options: Any) -> NatsSender:
@@ -87,39 +84,14 @@ def contents(intake: KeepingIntake) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in intake.kept.iterdir()}
 
 
-def send_by_hand(broker: Broker, site: str, chunks: list[tuple[Chunk, bytes]], attempt: str = "0") -> None:
-    async def work(client: Client, errors: list[str]) -> None:
-        for place, (chunk, data) in enumerate(chunks):
-            headers = chunk.headers(f"{attempt}-{place}")
-            while True:
-                try:
-                    await client.jetstream(timeout=DEADLINE).publish(
-                        f"superhosts.from.{site}.chunk", data, headers=headers
-                    )
-                    break
-                except nats.js.errors.ServiceUnavailableError as error:
-                    if error.err_code not in send.NO_ROOM:
-                        raise
-                    await asyncio.sleep(0.01)  # the hub has to acknowledge others first: an edge waits, too
-
-    as_client(broker.options, work)
-
-
-def queued(broker: Broker) -> int:
-    async def work(client: Client, errors: list[str]) -> int:
-        return int((await client.jetstream(timeout=DEADLINE).stream_info("superhosts")).state.messages)
-
-    return int(as_client(broker.options, work))
-
-
-def listen(broker: Broker, site: str, during: Callable[[], None], count: int) -> list[Receipt | None]:
+def listen(broker: Broker, site: str, during: Callable[[], None], count: int) -> list[Receipt]:
     """Return the first receipts that a site gets while something happens."""
 
-    async def work(client: Client, errors: list[str]) -> list[Receipt | None]:
+    async def work(client: Client, errors: list[str]) -> list[Receipt]:
         found = await client.subscribe(f"superhosts.to.{site}")
         await settle(client)
         await asyncio.to_thread(during)
-        return [decode_receipt((await found.next_msg(DEADLINE)).data) for _ in range(count)]
+        return [decode_receipts((await found.next_msg(DEADLINE)).data)[0] for _ in range(count)]
 
     return list(as_client(broker.options, work))
 
@@ -158,7 +130,7 @@ def test_sketches_of_several_sites_arrive_as_they_were(tmp_path: Path, broker: B
     assert contents(intake) == sent
     assert sorted(intake.calls) == sorted((name, name.split("-")[2]) for name in sent)
     assert list(intake.folder.iterdir()) == []
-    eventually(lambda: queued(broker) == 0)
+    eventually(lambda: queued(broker) == {})
     assert [senders[site].counters.sketches for site in spools] == [4, 12]
     assert [senders[site].counters.receipts for site in spools] == [4, 12]
     assert [spool.counters.delivered for spool in spools.values()] == [4, 12]
@@ -179,16 +151,15 @@ def test_pieces_twice_and_in_any_order(tmp_path: Path, broker: Broker, intake: K
     first, second = noise(tmp_path, "ams", 0, 300_000), noise(tmp_path, "ams", 1, 200_000)
     chunks = pieces(first, 70_000)
     receiver = make_receiver(broker)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         receipts = listen(
             broker,
             "ams",
-            lambda: send_by_hand(broker, "ams", [*chunks[:0:-1], *chunks[3:], *pieces(second, 90_000), chunks[0]]),
+            lambda: publish(broker, "ams", [*chunks[:0:-1], *chunks[3:], *pieces(second, 90_000), chunks[0]]),
             2,
         )
-        again = listen(broker, "ams", lambda: send_by_hand(broker, "ams", chunks, "1"), 1)  # after the receipt
-        eventually(lambda: queued(broker) == 0)
+        again = listen(broker, "ams", lambda: publish(broker, "ams", chunks, "1"), 1)  # after the receipt
+        eventually(lambda: queued(broker) == {})
     assert sorted(receipts) == sorted(Receipt(path.name, "merged") for path in (first, second))
     assert again == [Receipt(first.name, "merged")]
     assert contents(intake) == {path.name: path.read_bytes() for path in (first, second)}
@@ -205,9 +176,7 @@ def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, inta
     bad[1000] ^= 1
     receiver, sender = make_receiver(broker), make_sender(broker, "ams")
     intake.gate.clear()
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
-
+    with receiving(receiver, intake):
         # As if the edge's first copy had been damaged on the way: the server drops the right one as a duplicate.
         async def work(client: Client, errors: list[str]) -> None:
             for chunk, piece in [chunks[0], (chunks[1][0], bytes(bad)), chunks[2]]:
@@ -282,19 +251,18 @@ def test_a_hub_stopped_in_the_middle_goes_on(tmp_path: Path, broker: Broker, int
     path = noise(tmp_path, "ams", 0, 3 * CHUNK)
     chunks = pieces(path, CHUNK)
     receiver = make_receiver(broker)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
-        send_by_hand(broker, "ams", chunks[:2])
+    with receiving(receiver, intake):
+        publish(broker, "ams", chunks[:2])
         eventually(lambda: receiver.counters.chunks == 2)
     assert [left.name for left in intake.folder.iterdir()] == [f"{path.name}.part"]
-    assert queued(broker) == 2  # not acknowledged before the sketch is handed in
+    assert sum(queued(broker).values()) == 2  # not acknowledged before the sketch is handed in
     again = make_receiver(broker)
     with running(again.run, intake):
         eventually(lambda: again.counters.chunks == 2)  # at once, not after ack_wait
-        assert listen(broker, "ams", lambda: send_by_hand(broker, "ams", chunks[2:], "1"), 1) == [
+        assert listen(broker, "ams", lambda: publish(broker, "ams", chunks[2:], "1"), 1) == [
             Receipt(path.name, "merged")
         ]
-        eventually(lambda: queued(broker) == 0)
+        eventually(lambda: queued(broker) == {})
     assert contents(intake) == {path.name: path.read_bytes()}
 
 
@@ -326,8 +294,8 @@ def test_sketches_that_the_broker_has_lost_are_sent_again(
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 2, 1000)
     receiver, sender = make_receiver(broker), make_sender(broker, "ams")
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
+        pass
     with running(sender.run, spool):
         eventually(lambda: sender.counters.sketches == 2)
         assert len(spool.waiting()) == 2  # that the server has them is not enough
@@ -371,18 +339,17 @@ def test_a_intake_that_takes_its_time_is_not_asked_twice(tmp_path: Path, broker:
         told: dict[str, int] = {}
         found = await client.subscribe("$JS.ACK.>")
         await settle(client)
-        await asyncio.to_thread(send_by_hand, broker, "ams", pieces(path, 8000))
+        await asyncio.to_thread(publish, broker, "ams", pieces(path, 8000))
         while len(told) < 3 or min(told.values()) < 8:
             message = await found.next_msg(DEADLINE)
             place = message.subject.split(".")[5]  # in the stream
             assert message.data == b"+WPI"
             told[place] = told.get(place, 0) + 1
 
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         as_client(broker.options, until_told)
         intake.gate.set()
-        eventually(lambda: queued(broker) == 0)
+        eventually(lambda: queued(broker) == {})
     assert len(intake.calls) == 1
 
 
@@ -393,8 +360,8 @@ def test_a_full_queue_makes_the_edge_wait(tmp_path: Path, intake: KeepingIntake)
         spool = make_spool(tmp_path / "spool", "ams")
         sent = fill(spool, "ams", 8, 1_500_000)
         receiver, sender = make_receiver(broker), make_sender(broker, "ams", said)
-        with running(receiver.run, intake):
-            eventually(lambda: receiver.counters.connects)
+        with receiving(receiver, intake):
+            pass
         with running(sender.run, spool):
             eventually(lambda: any("the hub's queue is full; 8 windows wait" in line for line in said))
             assert sender.counters.full
@@ -410,9 +377,9 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, i
     path, said = noise(tmp_path, "ams", 0, 12 * MIB), list[str]()
     with make_broker(tmp_path / "broker", [], cap=32 * MIB) as broker:
         receiver = make_receiver(broker)
-        with running(receiver.run, intake):
-            eventually(lambda: receiver.counters.connects)
-        send_by_hand(broker, "ams", pieces(path, CHUNK)[:14])
+        with receiving(receiver, intake):
+            pass
+        publish(broker, "ams", pieces(path, CHUNK)[:14])
     with make_broker(tmp_path / "broker", [], cap=cap) as broker:
         receiver, ready = make_receiver(broker, said), list[int]()
 
@@ -421,7 +388,7 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, i
 
         with running(lambda intake, stop: receiver.run(intake, stop, lambda: ready.append(1)), intake):
             eventually(lambda: receiver.counters.chunks >= 14 or said)
-            send_by_hand(broker, "ams", pieces(path, CHUNK)[14:])
+            publish(broker, "ams", pieces(path, CHUNK)[14:])
             eventually(lambda: intake.names() == {path.name})
         assert as_client(broker.options, size) == cap
     assert ready == [1]
@@ -451,14 +418,13 @@ def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, intake: 
         paths = [noise(tmp_path, "ams", number, 2 * CHUNK) for number in range(10)]
         cut = [pieces(path, CHUNK) for path in paths]
         receiver = make_receiver(broker)
-        with running(receiver.run, intake):
-            eventually(lambda: receiver.counters.connects)
+        with receiving(receiver, intake):
             for half in cut:  # the first halves of all are more than the server has room for
-                send_by_hand(broker, "ams", half[:1])
-                eventually(lambda: queued(broker) <= 4)
+                publish(broker, "ams", half[:1])
+                eventually(lambda: sum(queued(broker).values()) <= 4)
             for half in cut:
-                send_by_hand(broker, "ams", half[1:])
-                eventually(lambda: queued(broker) <= 4)
+                publish(broker, "ams", half[1:])
+                eventually(lambda: sum(queued(broker).values()) <= 4)
             eventually(lambda: len(intake.names()) == 10)
         assert contents(intake) == {path.name: path.read_bytes() for path in paths}
 
@@ -468,49 +434,12 @@ def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Bro
     path = noise(tmp_path, "ams", 0, 20_000)
     clock = FakeTime()
     receiver = make_receiver(broker, clock=clock.source.steady, patience=Patience(abandon=3600.0))
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
-        send_by_hand(broker, "ams", pieces(path, 8000)[:2])
-        eventually(lambda: [each.missing for each in list(receiver.arrivals.assemblies.values())] == [1])
+    with receiving(receiver, intake):
+        publish(broker, "ams", pieces(path, 8000)[:2])
+        eventually(lambda: [each.missing for each in list(receiver.assembler.assemblies.values())] == [1])
         clock.now += 3601.0
         eventually(lambda: receiver.counters.abandoned == 1)
-        eventually(lambda: queued(broker) == 0)
-    assert list(intake.folder.iterdir()) == []
-
-
-def test_what_is_no_piece_of_a_sketch_is_thrown_away(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
-    path = noise(tmp_path, "ams", 0, 1000)
-    ((chunk, data),) = pieces(path, 5000)
-    chunk = chunk._replace(step=len(data))
-    wrong = [
-        {},
-        {"Superhosts-Name": path.name, "Superhosts-Chunk": "0 1"},
-        {"Superhosts-Name": "../../etc/passwd", "Superhosts-Chunk": f"0 {len(data)} {len(data)}"},
-        chunk._replace(number=1).headers("1"),
-        chunk._replace(number=-1).headers("2"),
-        chunk._replace(step=1 << 40, size=1 << 40).headers("3"),
-        chunk._replace(step=1, size=1 << 30).headers("4"),
-        chunk._replace(size=len(data) - 1).headers("5"),
-        chunk._replace(step=0).headers("6"),
-    ]
-    heard: list[str] = []
-    receiver = make_receiver(broker, heard)
-
-    async def work(client: Client, errors: list[str]) -> None:
-        for headers in wrong:
-            await client.jetstream(timeout=DEADLINE).publish("superhosts.from.ams.chunk", data, headers=headers)
-
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
-        as_client(broker.options, work)
-        eventually(lambda: receiver.counters.malformed == len(wrong))
-        eventually(lambda: queued(broker) == 0)
-        receipts = listen(broker, "fra", lambda: send_by_hand(broker, "fra", [(chunk, data)]), 1)
-        eventually(lambda: queued(broker) == 0)
-    assert receipts == [Receipt(path.name, "refused", "fra may not send for ams")]
-    assert receiver.counters.refused == 1
-    assert heard[-1] == f"REFUSED: {path.name}: fra sends a sketch of ams"
-    assert intake.calls == []
+        eventually(lambda: queued(broker) == {})
     assert list(intake.folder.iterdir()) == []
 
 
@@ -523,31 +452,13 @@ def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(
     receiver = make_receiver(broker, heard, largest=20_000)
     with running(receiver.run, intake), running(make_sender(broker, "ams").run, spool):
         eventually(lambda: not spool.waiting())
-        eventually(lambda: queued(broker) == 0)
+        eventually(lambda: queued(broker) == {})
     assert intake.calls == [(small.name, "ams")]
     assert [path.name for path in (spool.folder / "refused").glob("*.cube")] == [large.name]
     assert receiver.counters.refused == 1
     assert heard[0].startswith(f"REFUSED: {large.name}: ")
     assert "is more than any sketch of this hub's --memory or --geometry can have" in heard[0]
     assert list(intake.folder.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_a_site_does_not_fill_the_disk_with_beginnings(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
-    mine = [pieces(noise(tmp_path, "ams", number, 20_000), 8000) for number in range(6)]
-    other = noise(tmp_path, "fra", 0, 20_000)
-    receiver = make_receiver(broker, largest=mine[0][0][0].size)
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
-        for begun in mine:
-            send_by_hand(broker, "ams", begun[:1])
-        eventually(lambda: receiver.counters.chunks >= 6)
-        assert len(receiver.arrivals.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_LARGE == 4
-        send_by_hand(broker, "fra", pieces(other, 8000))  # of no concern to another site
-        eventually(lambda: intake.names() == {other.name})
-        send_by_hand(broker, "ams", mine[0][1:])  # makes room for one more, which the server offers again
-        eventually(lambda: mine[0][0][0].name in intake.names())
-        eventually(lambda: len(receiver.arrivals.assemblies) == 4)
 
 
 def waits(broker: Broker) -> bool:
@@ -589,44 +500,6 @@ def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
     first.check_no_other_hub()  # nobody is there any more: whoever lost its state can have the queue
 
 
-class ToldQueue:
-    """A server that says these things of a hub's queue, one after the other."""
-
-    def __init__(self, *told: tuple[int, int] | None, metadata: dict[str, str] | None = None) -> None:
-        self.told = list(told)
-        self.metadata = metadata
-
-    async def consumer_info(self, *_names: str) -> ConsumerInfo:
-        now = self.told.pop(0)
-        if now is None:
-            raise NotFoundError
-        waiting, given = now
-        config = ConsumerConfig(metadata=self.metadata)
-        delivered = SequenceInfo(given, given)
-        return ConsumerInfo("hub", "superhosts", config, None, delivered=delivered, num_waiting=waiting)  # type: ignore[arg-type]
-
-
-def test_when_a_hub_counts_as_being_there() -> None:
-    me, other = Identity("1", "here"), Identity("2", "there")
-
-    def check(*told: tuple[int, int] | None, metadata: dict[str, str] | None = other.metadata) -> Identity | None:
-        server: Any = ToldQueue(*told, metadata=metadata)
-        return asyncio.run(receive.check_no_other_hub(server, me, look=0.0))
-
-    assert check(None) is None  # no queue
-    assert check((1, 5), metadata=me.metadata) is None  # our own, of a connection that is dying
-    quiet = [(0, 5)] * receive.CHECKS
-    assert check(*quiet) == other
-    assert check(*quiet, metadata=None) == Identity("", "")  # of an older version
-    for last in ((1, 5), (0, 6)):  # it asks, or it is so busy that it has no time to ask
-        with pytest.raises(receive.TakenError, match="another hub on there reads"):
-            check(*quiet[:-1], last)
-    with pytest.raises(receive.TakenError, match="another hub on there reads"):
-        check((1, 5), metadata=Identity("1", "there").metadata)  # a copy of our state folder
-    with pytest.raises(receive.TakenError, match="another hub reads"):
-        check((1, 5), metadata=None)
-
-
 def test_a_hub_is_known_by_its_state_folder(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     first = own_identity(tmp_path)
@@ -639,7 +512,7 @@ def test_a_hub_is_known_by_its_state_folder(tmp_path: Path) -> None:
 
 def test_a_link_that_fails_in_two_ways_in_turn_is_said_twice() -> None:
     said: list[str] = []
-    status = LinkStatus(NatsOptions("nats://hub:4222"), said.append, send.SendCounters())
+    status = LinkStatus("the link to nats://hub:4222", said.append, send.SendCounters())
     for reason in ("one", "two", "one", "two", "one"):
         status.down(reason)
     assert [line.split(": ")[1].split(";")[0] for line in said] == ["one", "two"]
@@ -659,10 +532,6 @@ def guarded(tmp_path: Path) -> Iterator[Broker]:
         yield started
 
 
-def as_site(broker: Broker, site: str) -> NatsOptions:
-    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
-
-
 def test_a_site_sends_with_its_own_key(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 2, 700_000)
@@ -671,95 +540,6 @@ def test_a_site_sends_with_its_own_key(tmp_path: Path, guarded: Broker, intake: 
     with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: not spool.waiting())
     assert contents(intake) == sent
-
-
-def test_a_site_cannot_speak_for_another_nor_listen_to_it(
-    tmp_path: Path, guarded: Broker, intake: KeepingIntake
-) -> None:
-    theirs = noise(tmp_path, "fra", 0, 1000)
-    ((chunk, data),) = pieces(theirs, 5000)
-    chunk = chunk._replace(step=len(data))
-
-    async def work(client: Client, errors: list[str]) -> None:
-        async def refused(action: Awaitable[Any], subject: str) -> None:
-            errors.clear()
-            with contextlib.suppress(nats.errors.Error):  # an answer that never comes
-                await action
-            await settle(client)  # what the server has to say against it is said by then
-            assert "permissions violation" in errors[0].lower()
-            assert subject.lower() in errors[0].lower()
-
-        js = client.jetstream(timeout=0.2)
-        await refused(
-            js.publish("superhosts.from.fra.chunk", data, headers=chunk.headers("0")), "superhosts.from.fra.chunk"
-        )
-        await refused(client.publish("superhosts.from.fra.ask", b"[]"), "superhosts.from.fra.ask")
-        await refused(client.publish("superhosts.to.fra", b"{}"), "superhosts.to.fra")
-        await refused(client.publish("superhosts.to.ams", b"{}"), "superhosts.to.ams")
-        for subject in (
-            "superhosts.to.fra",
-            "superhosts.to.*",
-            "superhosts.from.fra.chunk",
-            "superhosts.from.ams.chunk",
-            "superhosts.>",
-            ">",
-            "_INBOX.fra.>",
-            "_INBOX.>",
-            "_HUBBOX.>",
-            "$JS.>",
-        ):
-            await refused(client.subscribe(subject), subject)
-        await refused(js.stream_info("superhosts"), "$JS.API.STREAM.INFO.superhosts")
-        await refused(js.purge_stream("superhosts"), "$JS.API.STREAM.PURGE.superhosts")
-        await refused(client.publish("$JS.ACK.superhosts.hub.1.1.1.1.0", b"+ACK"), "$JS.ACK")
-        errors.clear()
-        await client.subscribe("superhosts.to.ams")
-        await client.request("superhosts.from.ams.ask", b"[]", timeout=DEADLINE)
-        assert errors == []
-
-    receiver = make_receiver(guarded)
-    with running(receiver.run, intake):
-        wait_for_answers(guarded, receiver)
-        as_client(as_site(guarded, "ams"), work, "_INBOX.ams")
-    assert receiver.counters.chunks == 0
-
-
-def test_a_site_cannot_make_others_speak_for_it(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:
-    """Answers go to the address in a message: neither hub nor server may be led to one that is not the site's."""
-    mine = noise(tmp_path, "ams", 0, 1000)
-    ((chunk, data),) = pieces(mine, 5000)
-    chunk = chunk._replace(step=len(data))
-    receiver = make_receiver(guarded)
-    asked: list[bytes] = []
-
-    async def attack(client: Client, errors: list[str]) -> None:
-        names = json.dumps([mine.name]).encode()
-        for reply in ("superhosts.to.fra", "$JS.API.STREAM.PURGE.superhosts", "_INBOX.amsterdam.x", "_INBOX.fra.x"):
-            await client.publish("superhosts.from.ams.ask", names, reply=reply)
-        for index, reply in enumerate(("$JS.API.STREAM.DELETE.superhosts", "$JS.API.STREAM.PURGE.superhosts")):
-            await client.publish("superhosts.from.ams.chunk", data, reply=reply, headers=chunk.headers(str(index)))
-        await settle(client)
-        await client.request("superhosts.from.ams.ask", b"[]", timeout=DEADLINE)  # the hub has seen all of it
-
-    async def watch(client: Client, errors: list[str]) -> None:
-        async def seen(message: Any) -> None:
-            asked.append(message.data)
-
-        for subject in ("superhosts.to.fra", "_INBOX.fra.>"):
-            await client.subscribe(subject, cb=seen)
-        await settle(client)
-        await asyncio.to_thread(as_client, as_site(guarded, "ams"), attack, "_INBOX.ams")
-        await settle(client)
-
-    intake.gate.clear()
-    with running(receiver.run, intake):
-        wait_for_answers(guarded, receiver)
-        as_client(as_site(guarded, "fra"), watch, "_INBOX.fra")
-        eventually(lambda: queued(guarded) == 2)  # neither deleted nor emptied
-        intake.gate.set()
-        eventually(lambda: intake.names() == {mine.name})
-    assert asked == []
-    assert receiver.counters.questions == 5  # all answers have gone to the site's own account
 
 
 def test_a_key_of_another_site_is_said(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:
@@ -920,7 +700,6 @@ def test_options_towards_a_higher_hub_have_their_own_names(tmp_path: Path) -> No
 
 def test_messages_that_are_not_ours_are_no_receipts(tmp_path: Path) -> None:
     for data in (b"", b"{", b"[]", b'{"name": "x"}', b'{"name": "x", "verdict": "eaten"}', b"[" * 100_000, b"\xff"):
-        assert decode_receipt(data) is None
         assert decode_receipts(data) == []
         assert decode_names(data, "ams") == []
     for name in ("x", "../position.json", "/etc/passwd"):  # names become paths

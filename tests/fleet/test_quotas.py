@@ -11,7 +11,18 @@ from threading import Event
 import pytest
 from nats.aio.client import Client
 
-from brokers import QUICK, KeepingIntake, as_client, eventually, make_broker, make_spool, noise, running
+from brokers import (
+    QUICK,
+    KeepingIntake,
+    as_client,
+    as_site,
+    eventually,
+    make_broker,
+    make_spool,
+    noise,
+    receiving,
+    running,
+)
 from commands import process
 from fleets import make_sketch, write_parcel
 from hubs import FakeTime, Node
@@ -82,10 +93,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield started
 
 
-def as_site(broker: Broker, site: str) -> NatsOptions:
-    return NatsOptions(broker.options.url, nkey=broker.folder / "seeds" / f"{site}.nk", timing=QUICK)
-
-
 def sites_of(intake: KeepingIntake) -> list[str]:
     return [SketchId.parse(name).site for name in intake.names()]
 
@@ -125,7 +132,7 @@ def test_a_site_that_floods_the_hub_waits_and_the_other_does_not(
             clock.now += 60.5
             eventually(lambda minute=minute: sites_of(intake).count("ams") == 5 * minute)
         eventually(lambda: not many.waiting())
-    found = receiver.context.roster.status()
+    found = receiver.assembler.roster.status()
     assert found["ams"]["slowed"] >= 15
     assert found["fra"]["slowed"] == 0
     assert any(line.startswith("SLOWED: ams is over its quota") for line in said)
@@ -143,8 +150,7 @@ def test_messages_that_are_no_pieces_count_too(tmp_path: Path, broker: Broker, c
         for number in range(60):
             await client.jetstream().publish("superhosts.from.ams.chunk", b"junk", headers={"Nats-Msg-Id": str(number)})
 
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         as_client(as_site(broker, "ams"), flood, "_INBOX.ams")
         eventually(lambda: receiver.counters.slowed >= 20)
         assert receiver.counters.malformed == 40
@@ -155,12 +161,14 @@ def test_messages_that_are_no_pieces_count_too(tmp_path: Path, broker: Broker, c
 def test_a_site_cannot_hold_up_a_sketch_of_another(tmp_path: Path, broker: Broker, clock: FakeTime) -> None:
     """A piece that waits counts as arriving, but only one of the site itself."""
     receiver = NatsReceiver(broker.options, print, cap=broker.cap, clock=clock.source.steady)
+    receiver.begin(KeepingIntake(tmp_path / "hub"))
     mine, other = (noise(tmp_path, site).name for site in ("ams", "fra"))
     for name in (mine, other, "junk"):
-        receiver.arrivals.slow("ams", name, clock.now)
-    assert receiver.arrivals.is_arriving(mine, clock.now)
-    assert not receiver.arrivals.is_arriving(other, clock.now)
-    assert not receiver.arrivals.is_arriving(mine, clock.now + 1000)
+        receiver.assembler.slow("ams", name)
+    assert receiver.assembler.is_arriving(mine)
+    assert not receiver.assembler.is_arriving(other)
+    clock.now += 1000
+    assert not receiver.assembler.is_arriving(mine)
 
 
 def test_files_of_a_site_over_its_quota_wait_in_the_folder(tmp_path: Path, clock: FakeTime) -> None:

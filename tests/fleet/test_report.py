@@ -108,10 +108,9 @@ def ends(rows: np.ndarray, secret: bytes) -> list[tuple[int, int]]:
 
 
 def test_a_site_that_keeps_none_adds_none(tmp_path: Path) -> None:
-    node = Node(tmp_path, sites=("ams", "fra"), selection=Selection(1000))
-    node.send(sketch_of("ams", packets_of(1)))
-    node.send(sketch_of("fra", packets_of(2), evidence=False))
-    node.hub.step()
+    node = Node(tmp_path, sites=("ams", "fra"), selection=Selection(1000)).step(
+        sketch_of("ams", packets_of(1)), sketch_of("fra", packets_of(2), evidence=False)
+    )
     (row,) = node.reports[0].rows
     assert row["evidence"]["pairs"] == 800
 
@@ -140,10 +139,7 @@ def test_a_hub_that_cannot_list_its_top_hosts_says_why(tmp_path: Path) -> None:
 
 
 def test_rules_with_patterns_that_lack_evidence_are_told_once(tmp_path: Path) -> None:
-    node = Node(tmp_path, sites=("ams",))
-    for number in range(2):
-        node.send(make_sketch("ams", number))
-    node.hub.step()
+    node = Node(tmp_path, sites=("ams",)).step(*(make_sketch("ams", number) for number in range(2)))
     assert [report.has_evidence for report in node.reports] == [False, False]
     said: list[str] = []
     rules = [Rule(), Rule(name="scans", patterns=NAMES[:1])]
@@ -151,9 +147,7 @@ def test_rules_with_patterns_that_lack_evidence_are_told_once(tmp_path: Path) ->
     needed = NeededEvidence(lambda: policy[0], said.append)
     for report in node.reports:
         needed.note(report.has_evidence)
-    assert said == [
-        "NO EVIDENCE: rules with patterns open no alerts (scans): start all edges with --evidence",
-    ]
+    assert said == ["NO EVIDENCE: rules with patterns open no alerts (scans): start all edges with --evidence"]
     assert needed.waiting == ["scans"]
     needed.note(True)
     assert needed.waiting == []

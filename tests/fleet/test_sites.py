@@ -18,7 +18,19 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from test_chaos_clocks import set_clock
 
-from brokers import QUICK, KeepingIntake, as_client, eventually, make_broker, make_spool, noise, pieces, running, settle
+from brokers import (
+    QUICK,
+    KeepingIntake,
+    as_client,
+    eventually,
+    make_broker,
+    make_spool,
+    noise,
+    pieces,
+    receiving,
+    running,
+    settle,
+)
 from commands import process
 from fleets import make_sketch, window, write_parcel
 from hubs import FakeTime, Node
@@ -29,7 +41,7 @@ from superhosts.core.units import SECOND
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.messages import EARLIEST, WIRE, PeerInfo, Spooled, edge_mismatch, hub_mismatch, own_info
+from superhosts.fleet.nats.messages import EARLIEST, WIRE, PeerInfo, Spooled, mismatch, own_info
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.sites import ENOUGH, MOST_SITES, RECENT, Roster
@@ -61,22 +73,20 @@ def test_whatever_a_header_says_it_is_something_or_nothing(headers: dict[str, st
     assert told.notice.isprintable()
     assert told.sent is None or 0 <= told.sent < 10**19
     assert all(0 <= number < 10**18 for number in told.spool or ())
-    assert edge_mismatch(told.wire, "ams") == "" or told.wire[0] != WIRE[0]
+    assert mismatch(told.wire, "this hub", "the edge of ams") == "" or told.wire[0] != WIRE[0]
 
 
 def test_what_is_told_is_understood_and_what_is_new_is_ignored() -> None:
     telling = own_info(Spooled(3, 1 << 40), "a notice")
     assert PeerInfo.parse({**telling.headers(), "Superhosts-New": "1"}) == telling
     assert PeerInfo.parse(None) == PeerInfo.parse({}) == PeerInfo(EARLIEST)
-    assert edge_mismatch(EARLIEST, "ams") == edge_mismatch((WIRE[0], 999), "ams") == hub_mismatch(EARLIEST) == ""
+    assert mismatch(EARLIEST, "this hub", "x") == mismatch((WIRE[0], 999), "this hub", "x") == ""
 
 
 def test_who_is_older_is_to_be_upgraded() -> None:
     newer, older = (WIRE[0] + 1, 0), (WIRE[0] - 1, 0)
-    assert edge_mismatch(newer, "fra").endswith("upgrade this hub")
-    assert edge_mismatch(older, "fra").endswith("upgrade the edge of fra")
-    assert hub_mismatch(newer).endswith("upgrade this edge")
-    assert hub_mismatch(older).endswith("upgrade the hub")
+    assert mismatch(newer, "this hub", "the edge of fra").endswith("upgrade this hub")
+    assert mismatch(older, "this hub", "the edge of fra").endswith("upgrade the edge of fra")
 
 
 def test_a_clock_that_is_wrong_is_named_once_and_when_it_is_right_again(clock: FakeTime) -> None:
@@ -165,42 +175,7 @@ def test_an_edge_that_ends_tells_what_still_waits(tmp_path: Path, broker: Broker
         eventually(lambda: receiver.counters.connects)
         with running(NatsSender(options, "ams", said.append, ask_every=600.0).run, spool):
             eventually(lambda: not spool.waiting())
-        eventually(lambda: receiver.context.roster.status()["ams"]["spool_sketches"] == 0)
-    assert said == []
-
-
-@pytest.mark.slow
-def test_an_edge_tells_and_an_older_one_does_not(tmp_path: Path, broker: Broker) -> None:
-    intake, said = KeepingIntake(tmp_path / "hub"), list[str]()
-    intake.gate.clear()
-    receiver = NatsReceiver(broker.options, said.append, cap=broker.cap)
-    roster, options = receiver.context.roster, NatsOptions(broker.options.url, timing=QUICK)
-    spool = make_spool(tmp_path / "spool", "ams")
-    kept = noise(spool.folder, "ams", 0, 5000)
-    sender = NatsSender(options, "ams", said.append, ask_every=0.2)
-
-    async def as_before(client: Client, errors: list[str]) -> Msg:
-        return await client.request("superhosts.from.fra.ask", b"[]", timeout=60)
-
-    with running(receiver.run, intake), contextlib.ExitStack() as later:
-        eventually(lambda: receiver.counters.connects)
-        later.enter_context(running(sender.run, spool))
-        eventually(lambda: roster.status().get("ams", {}).get("clock") is not None)
-        known = roster.status()["ams"]
-        assert (known["version"], known["spool_sketches"], known["spool_bytes"]) == (
-            __version__,
-            1,
-            kept.stat().st_size,
-        )
-        assert abs(known["clock"]) < 5
-        answer = as_client(options, as_before, "_INBOX.fra")
-        intake.gate.set()
-        eventually(lambda: roster.status()["ams"]["spool_sketches"] == 0)
-    assert json.loads(answer.data) == []
-    assert PeerInfo.parse(answer.headers).version == __version__
-    older = roster.status()["fra"]
-    assert [older[name] for name in ("version", "spool_sketches", "clock")] == [None, None, None]
-    assert older["seen"] is not None
+        eventually(lambda: receiver.assembler.roster.status()["ams"]["spool_sketches"] == 0)
     assert said == []
 
 
@@ -218,8 +193,7 @@ def test_pieces_of_another_version_are_not_taken_and_the_hub_says_which_end_to_u
             await client.jetstream().publish("superhosts.from.fra.chunk", data, headers=headers)
             await settle(client)
 
-    with running(receiver.run, intake):
-        eventually(lambda: receiver.counters.connects)
+    with receiving(receiver, intake):
         as_client(NatsOptions(broker.options.url), send)
         eventually(lambda: receiver.counters.chunks == 4)
         eventually(lambda: intake.names() == {chunk.name})  # a newer minor version is taken, what makes no sense is 1.0
@@ -230,7 +204,7 @@ def test_pieces_of_another_version_are_not_taken_and_the_hub_says_which_end_to_u
         "NOT TAKEN from fra: the edge of fra speaks version 0.9 of the link, this hub 1.1: upgrade the edge of fra; "
         "its sketches wait there",
     ]
-    assert receiver.context.roster.status()["fra"]["mismatch"] == ""
+    assert receiver.assembler.roster.status()["fra"]["mismatch"] == ""
 
 
 @contextmanager
@@ -286,7 +260,7 @@ def test_the_hub_says_something_to_a_site_and_its_edge_says_it_once(tmp_path: Pa
     said: list[str] = []
     sender = NatsSender(NatsOptions(broker.options.url, timing=QUICK), "ams", said.append)
     for notice in ("a", "a", "b", "", "b"):
-        sender._hub.look(own_info(notice=notice), 0, 0)
+        sender.look_at_hub(own_info(notice=notice), 0, 0)
     assert [line for line in said if "hub says" in line] == ["the hub says: a", "the hub says: b", "the hub says: b"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import itertools
-import json
 import random
 import shutil
 import tempfile
@@ -19,21 +18,9 @@ from chaos import LONG
 from faults import DeadError, at_rename, at_sync, die
 from fleets import damage
 from hubs import FakeTime, Node
-from processes import (
-    DEADLINE,
-    INNER,
-    SITES,
-    ending,
-    make_edge,
-    make_hub_on_files,
-    rows,
-    sites_traffic,
-    wait_for,
-    write_captures,
-)
+from processes import INNER, SITES, sites_traffic, write_captures
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
-from superhosts.core.times import window_name
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError
 from superhosts.fleet.archive import Archive
@@ -41,7 +28,7 @@ from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import UNION, Issue
+from superhosts.fleet.store import UNION
 from superhosts.output.report import make_rows
 from superhosts.pipeline.scan import scan
 from superhosts.pipeline.settings import Settings
@@ -123,24 +110,6 @@ def test_the_traffic_is_worth_the_tests():
     assert all(before != after for before, after in itertools.pairwise(hosts))
 
 
-@pytest.mark.slow
-def test_rows_are_those_of_one_scan_and_merges_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    node = make_node(tmp_path)
-    sliding: Any = node.hub._sliding
-    monkeypatch.setattr(sliding._unions._merger, "reported_union", die)  # nothing is read from disk
-    for number in range(COUNT):
-        send(node, number, SITES[:2])
-        node.hub.step()
-        assert len(node.reports) == number  # the third site is waited for
-        send(node, number, SITES[2:])
-        node.hub.step()
-        assert [report.window for report in node.reports] == [window(each) for each in range(number + 1)]
-    assert {report.window: plain(report.rows) for report in node.reports} == truth()
-    assert {(report.revision, report.attendance) for report in node.reports} == {(1, "3 of 3 sites")}
-    assert sliding._unions._queue.merges <= 3 * COUNT
-    assert (node.hub.counters.reports, node.hub.counters.revisions, node.hub.counters.panes) == (COUNT, 0, COUNT)
-
-
 def test_a_pane_that_fails_halfway_changes_no_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The queue has the pane when it fails, and the next attempt must not count on that."""
     clock = FakeTime()
@@ -160,28 +129,6 @@ def test_a_pane_that_fails_halfway_changes_no_window(tmp_path: Path, monkeypatch
     node.hub.step()
     assert last(node.reports) == truth()
     assert [line for line in node.said if "NOT REPORTED" in line and "TypeError: no number" in line]
-
-
-def test_a_report_of_which_nothing_is_left_is_given_up(tmp_path: Path):
-    """It was in progress when the hub was killed; since then its rows were damaged, and its panes are gone."""
-    node = make_node(tmp_path)
-    send(node, 0)
-    node.hub.step()
-    sliding: Any = node.hub._sliding
-    number = GRID.number_of_window(window_name(window(0))) + 100
-    name, folder = window_name(GRID.window(number)), tmp_path / "state" / "sliding"
-    sliding._ledgers.get(name).issuing = Issue(1)
-    sliding._ledgers.write(name)
-    (folder / f"{name}.jsonl").write_text("{")
-    again = make_node(tmp_path)
-    sliding = again.hub._sliding
-    sliding._examine(number, ())
-    assert name in sliding
-    again.hub.step()
-    assert again.reports == []
-    assert name not in sliding
-    assert again.hub.status()["stuck"] == {}
-    assert json.loads((folder / f"{name}.json").read_text())["issuing"] is None
 
 
 @pytest.mark.slow
@@ -252,20 +199,6 @@ def test_a_late_sketch_revises_the_windows_of_its_pane_once_each(tmp_path: Path)
     node.hub.step()
     assert len(node.reports) == COUNT + PANES
     assert node.hub.counters.revisions == PANES
-
-
-@pytest.mark.slow
-def test_late_sketches_that_wait_together_revise_a_window_once(tmp_path: Path):
-    node = make_node(tmp_path, grace=0.0)
-    for number in range(COUNT):
-        send(node, number, SITES[:2])
-    node.hub.step()
-    assert len(node.reports) == COUNT
-    for number in range(COUNT):
-        send(node, number, SITES[2:])
-    node.hub.step()
-    assert [report.revision for report in node.reports] == [1] * COUNT + [2] * COUNT
-    assert last(node.reports) == truth()
 
 
 def test_a_window_waits_for_its_panes_no_longer_than_the_grace_period(tmp_path: Path):
@@ -558,14 +491,14 @@ def test_an_upstream_hub_gets_panes_and_makes_the_same_windows(tmp_path: Path):
 
 def test_the_union_of_a_window_is_bit_for_bit_that_of_one_scan(tmp_path: Path):
     node = make_node(tmp_path)
-    unions: Any = node.hub._sliding._unions  # type: ignore[union-attr]
-    real, made = unions.make, []
+    sliding: Any = node.hub._sliding
+    real, made = sliding._union, []
 
     def make(found: Any) -> Sketch:
         made.append(real(found))
         return made[-1]
 
-    unions.make = make
+    sliding._union = make
     for number in range(COUNT):
         send(node, number)
         node.hub.step()
@@ -573,53 +506,3 @@ def test_the_union_of_a_window_is_bit_for_bit_that_of_one_scan(tmp_path: Path):
     run = scan(paths, window="40s", slide="10s", exact=False, keep_sketch=True, **COMMON)
     for result, union in zip(run, made, strict=True):
         assert dict(result.sketch.parts) == dict(union.parts)
-
-
-@pytest.mark.slow
-def test_a_hub_that_is_killed_writes_the_rows_of_one_scan(tmp_path: Path):
-    """Real processes: edges with --slide, and a hub that is killed twice while sketches come."""
-    options = ["--window", "40s", "--slide", "10s"]
-    hub, link = make_hub_on_files(
-        tmp_path, *options, "--threshold", str(THRESHOLD), "--memory", "64KiB", "--grace", "1h"
-    )
-    edges = [
-        make_edge(tmp_path, site, link, *map(str, captures()[site]), *options, "--memory", "64KiB") for site in SITES
-    ]
-    with ending(hub, *edges):
-        hub.start()
-        for number, edge in enumerate(edges):
-            edge.start()
-            if number < 2:
-                wait_for(lambda e=edge: (e.words and not e.running) or count(tmp_path, "windows") > 2, "sketches come")
-                hub.kill()
-                hub.start()
-        for edge in edges:
-            assert edge.process is not None
-            assert edge.process.wait(DEADLINE) == 0
-        wait_for(lambda: len({row["window_end"] for row in found_rows(tmp_path)}) == COUNT, "all windows are reported")
-        wait_for(lambda: status(tmp_path)["hub"]["panes"] > 0, "the status counts panes")
-        assert hub.end() == 0
-    assert "windows of 40s, one every 10s: up to 7 sketches in memory" in hub.words
-    assert "Traceback" not in hub.words
-    found = found_rows(tmp_path)
-    assert {row["revision"] for row in found} == {1}
-    assert all(row["missing"] == [] for row in found)
-    by_window = {end: plain(rows) for end, rows in itertools.groupby(found, lambda row: row["window_end"])}
-    assert by_window == {rows[0]["window_end"]: rows for rows in truth().values()}
-
-
-def found_rows(folder: Path) -> Rows:
-    """The rows that a hub has written, in order of time: a report that was in progress may stand there twice."""
-    written = list(rows(folder / "found.jsonl"))  # once: the hub may be writing
-    unique = {(row["window_end"], row["host"]): row for row in written}
-    assert all(row == unique[row["window_end"], row["host"]] for row in written)
-    return sorted(unique.values(), key=lambda row: row["window_end"])
-
-
-def count(folder: Path, name: str) -> int:
-    return len(list((folder / "hub" / name).glob("*/*.cube")))
-
-
-def status(folder: Path) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = json.loads((folder / "hub" / "status.json").read_text())
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 
@@ -211,14 +210,3 @@ def test_the_same_name_in_another_folder_is_another_input(tmp_path: Path, monkey
     assert Position(tmp_path, [str(tmp_path / "one" / "cap.pcap")], {}).frontier == 500
     monkeypatch.chdir(tmp_path / "two")
     assert Position(tmp_path, ["cap.pcap"], {}).frontier is None
-
-
-@pytest.mark.parametrize("damaged", ['{"x": ', "[]", "known"])
-def test_a_damaged_position_starts_anew(tmp_path: Path, damaged: str):
-    Position(tmp_path, ["a"], {}).advance(3, {})
-    path = tmp_path / "position.json"
-    path.write_text(damaged if damaged != "known" else json.dumps(dict.fromkeys(json.loads(path.read_text()), 5)))
-    position = Position(tmp_path, ["a"], {})
-    assert position.frontier is None
-    position.advance(5, {})
-    assert Position(tmp_path, ["a"], {}).frontier == 5

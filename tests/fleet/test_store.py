@@ -6,23 +6,17 @@ import errno
 import json
 import os
 import shutil
-from collections import deque
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import superhosts as sh
 from fleets import forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, three, union_of
-from places import REPRO
-from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
-from superhosts.core.times import window_name
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
 from superhosts.fleet.hub import LONGEST_REST
@@ -31,7 +25,6 @@ from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.report import SiteEstimates
 from superhosts.fleet.store import LEDGER, ROWS, UNION, Quarantine, WindowStore
-from superhosts.fleet.union import UnionBuilder
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
@@ -55,24 +48,6 @@ def settle(node: Node, accepted: list[str]) -> None:
         assert any(name in path for path in node.hub.status()["aside"]["last"])
 
 
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.sampled_from([0, 1, -1, 32.0, 1e308, float("nan"), float("inf"), 2**63, 10**400, "", "inner", "\x1b[31m", "é"]),
-)
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner))
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """All places in a header."""
-    found = [path] if path else []
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, inner in items:
-        found += places(inner, (*path, name))
-    return found
-
-
 def look(value: Any, path: tuple[Any, ...]) -> Any:
     for name in path:
         value = value[name]
@@ -81,38 +56,6 @@ def look(value: Any, path: tuple[Any, ...]) -> Any:
 
 def put(value: Any, path: tuple[Any, ...], new: Any) -> None:
     look(value, path[:-1])[path[-1]] = new
-
-
-def of_other_type(value: Any) -> st.SearchStrategy[Any]:
-    """The same value in other types, which simple comparisons take for equal."""
-    others = [[value], str(value), {"0": value}]
-    if isinstance(value, int):
-        others += [float(value), bool(value)]
-    return st.sampled_from(others)
-
-
-@pytest.mark.slow
-@given(data=st.data())
-def test_accepted_implies_merged_or_set_aside(tmp_path: Path, data: st.DataObject):
-    shutil.rmtree(tmp_path / "hub", ignore_errors=True)
-    node = Node(tmp_path / "hub", grace=0.0, sites=("ams", "fra"))
-    good = write_parcel(make_sketch("fra"), tmp_path / "wire")
-    header, body = take_apart(write_parcel(make_sketch("ams"), tmp_path / "wire"))
-    for _ in range(data.draw(st.integers(1, 2))):
-        place = data.draw(st.sampled_from(places(header)))
-        put(header, place, data.draw(of_other_type(look(header, place)) | VALUES))
-    accepted = [good.name]
-    assert node.arrive(good, "fra").verdict == MERGED
-    crafted = forge_parcel(tmp_path / "wire", header, body)
-    if node.arrive(crafted, "ams").verdict == MERGED:
-        accepted.append(crafted.name)
-    if data.draw(st.booleans()):  # a hub that was started meanwhile looks at all files itself
-        said = node.said
-        node = Node(tmp_path / "hub", grace=0.0, sites=("ams", "fra"))
-        node.said[:0] = said
-    settle(node, accepted)
-    assert node.reports
-    assert "fra" in node.reports[-1].sites
 
 
 class TrustingIntake(Intake):
@@ -154,22 +97,6 @@ def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_repo
     assert again.hub.status()["stuck"] == {}
 
 
-def test_the_sketch_that_ended_hubs_is_set_aside_where_it_lies(tmp_path: Path):
-    path = REPRO / "hub_crash_key_bits_float.cube"
-    if not path.exists():
-        pytest.skip("needs the inputs that broke the product once")
-    header, _ = take_apart(path)
-    start, end = header["window"]
-    name = SketchId.of(path, "ams", Window(start, end))
-    folder = tmp_path / "state" / "windows" / name.window_name
-    folder.mkdir(parents=True)
-    shutil.copyfile(path, folder / name.name)
-    node = Node(tmp_path, grace=0.0)
-    node.hub.step()
-    assert [path.name for path in folder.glob(".*.aside")] == [f".{name.name}.aside"]
-    assert node.hub.status()["aside"]["count"] == 1
-
-
 # State files that somebody has damaged.
 LEDGERS = {
     "empty": "",
@@ -191,10 +118,7 @@ LEDGERS = {
 
 @pytest.mark.parametrize("text", LEDGERS.values(), ids=LEDGERS)
 def test_a_ledger_that_makes_no_sense_is_set_aside_and_made_again(tmp_path: Path, text: str):
-    node = Node(tmp_path, grace=0.0)
-    for sketch in three():
-        node.send(sketch)
-    node.hub.step()
+    node = Node(tmp_path, grace=0.0).step(*three())
     path = node.store.folder(KEY) / LEDGER
     path.write_text(text)
     again = Node(tmp_path, grace=0.0)
@@ -212,29 +136,12 @@ def test_a_ledger_that_makes_no_sense_is_set_aside_and_made_again(tmp_path: Path
     assert third.store.ledger(KEY).issued.revision == 2
 
 
-@pytest.mark.parametrize("name", ["ledger_reported_1", "ledger_unreported_1", "state_ledger_255b409e"])
-def test_ledgers_that_ended_hubs_are_set_aside(tmp_path: Path, name: str):
-    if not REPRO.exists():
-        pytest.skip("needs the inputs that broke the product once")
-    folder = tmp_path / "state" / "windows" / "20231114T221500Z-5m"
-    folder.mkdir(parents=True)
-    shutil.copyfile(REPRO / f"{name}.json", folder / LEDGER)
-    node = Node(tmp_path, grace=0.0)
-    node.hub.step()
-    node.hub.tidy()
-    assert node.hub.status()["aside"]["last"] == [str(folder / LEDGER)]
-
-
 @pytest.mark.parametrize("text", ['"f8"\n', "[]\n", '{"host": 1}\n', "{\n", "\x00", '{"host": "a", "sites": 7}\n'])
 def test_rows_of_an_earlier_report_that_make_no_sense_are_set_aside(tmp_path: Path, text: str):
-    node = Node(tmp_path, grace=0.0)
-    for sketch in three()[:2]:
-        node.send(sketch)
-    node.hub.step()
+    node = Node(tmp_path, grace=0.0).step(*three()[:2])
     rows = node.store.folder(KEY) / ROWS
     rows.write_text(text)
-    node.send(three()[2])
-    node.hub.step()
+    node.step(three()[2])
     assert node.reports[-1].revision == 2
     assert {site["site"] for site in node.reports[-1].rows[0]["sites"]} == set(SITES)
     assert rows.with_name(f".{ROWS}.aside").read_text() == text
@@ -258,16 +165,11 @@ def make_odd(path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
 @pytest.mark.parametrize("name", [LEDGER, ROWS, UNION, "sketch"])
 def test_a_folder_or_pipe_in_place_of_a_state_file_is_set_aside(tmp_path: Path, name: str, kind: str):
-    node = Node(tmp_path, grace=0.0)
-    for sketch in three()[:2]:
-        node.send(sketch)
-    node.hub.step()
+    node = Node(tmp_path, grace=0.0).step(*three()[:2])
     folder = node.store.folder(KEY)
     path = next(folder.glob("*-fra-*.cube")) if name == "sketch" else folder / name
     make_odd(path, kind)
-    again = Node(tmp_path, grace=0.0)
-    again.send(three()[2])
-    again.hub.step()
+    again = Node(tmp_path, grace=0.0).step(three()[2])
     assert again.reports[-1].revision == 2
     assert content(again.union(0)) == content(union_of(*three()))
     assert os.path.lexists(folder / f".{path.name}.aside")
@@ -276,9 +178,7 @@ def test_a_folder_or_pipe_in_place_of_a_state_file_is_set_aside(tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "loop", "link"])
 def test_something_else_in_place_of_a_sketch_that_was_not_merged_is_set_aside(tmp_path: Path, kind: str):
-    node = Node(tmp_path, grace=3600.0)
-    for sketch in three()[:2]:
-        node.send(sketch)
+    node = Node(tmp_path, grace=3600.0).send_all(*three()[:2])
     path = next(node.store.folder(KEY).glob("*-fra-*.cube"))
     make_odd(path, kind)
     again = Node(tmp_path, grace=0.0)
@@ -315,9 +215,7 @@ def test_something_named_like_a_window_is_set_aside(tmp_path: Path, kind: str):
 
 @pytest.mark.parametrize("name", ["a-b-c.cube", "x.cube", "20261114T120500Z-5m-ams-1b11c6bf1cb6b8a8.cube"])
 def test_a_foreign_file_in_a_windows_folder_is_set_aside(tmp_path: Path, name: str):
-    node = Node(tmp_path, grace=0.0)
-    for sketch in three():
-        node.send(sketch)
+    node = Node(tmp_path, grace=0.0).send_all(*three())
     folder = node.store.folder(KEY)
     (folder / name).write_text("foreign")
     node.hub.step()  # while the hub runs nobody looks at it
@@ -349,10 +247,7 @@ def test_something_else_in_place_of_a_past_ledger_is_set_aside(tmp_path: Path, k
 
 def test_sketches_whose_ledger_is_lost_are_never_removed(tmp_path: Path):
     """A past ledger and a folder without one: the folder is taken for what it holds."""
-    node = Node(tmp_path, grace=0.0)
-    for sketch in three()[:2]:
-        node.send(sketch)
-    node.hub.step()
+    node = Node(tmp_path, grace=0.0).step(*three()[:2])
     node.send(three()[2])
     folder = node.store.folder(KEY)
     shutil.copy(folder / LEDGER, tmp_path / "state" / "past" / f"{KEY}.json")
@@ -366,9 +261,7 @@ def test_sketches_whose_ledger_is_lost_are_never_removed(tmp_path: Path):
 # One window never keeps the others.
 def test_a_window_that_cannot_be_reported_does_not_keep_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock = FakeTime()
-    node = Node(tmp_path, grace=0.0, times=clock.source)
-    for number in range(3):
-        node.send(make_sketch("ams", number))
+    node = Node(tmp_path, grace=0.0, times=clock.source).send_all(*(make_sketch("ams", number) for number in range(3)))
     save = Sketch.save
 
     def fail(sketch: Sketch, path: Path) -> None:
@@ -400,9 +293,9 @@ def test_whatever_goes_wrong_with_one_window_the_hub_goes_on(tmp_path: Path, err
                 raise error
             return super().search(searched)
 
-    node = Node(tmp_path, grace=0.0, selection=Failing(500.0))
-    for number in range(2):
-        node.send(make_sketch("ams", number))
+    node = Node(tmp_path, grace=0.0, selection=Failing(500.0)).send_all(
+        *(make_sketch("ams", number) for number in range(2))
+    )
     for _ in range(3):
         node.hub.step()
     assert [report.window for report in node.reports] == [window(1)]
@@ -416,10 +309,7 @@ def test_one_window_that_cannot_be_tidied_does_not_keep_the_others(tmp_path: Pat
                 raise OSError(errno.EACCES, "Permission denied")
             super().retire(window)
 
-    node = Node(tmp_path, grace=0.0, late=-1.0, store=Stuck)
-    for number in range(2):
-        node.send(make_sketch("ams", number))
-    node.hub.step()
+    node = Node(tmp_path, grace=0.0, late=-1.0, store=Stuck).step(*(make_sketch("ams", number) for number in range(2)))
     node.hub.tidy()
     assert node.store.windows() == [KEY]
     assert list(node.hub.status()["stuck"]) == [f"NOT TIDIED: {KEY}"]
@@ -436,8 +326,7 @@ def test_counters_of_many_sketches_do_not_burst_the_union(tmp_path: Path, monkey
         sketch.entries = [{**entry, "pairs": 100 * base + number} for number in range(40)]
         assert node.send(sketch).verdict == MERGED
         node.hub.step()
-    node.send(make_sketch("ams", 1))
-    node.hub.step()
+    node.step(make_sketch("ams", 1))
     assert node.hub.status()["stuck"] == {}
     assert node.reports[-1].window == window(1)
     assert len(node.reports) == 6
@@ -456,20 +345,6 @@ def test_files_may_be_set_aside_while_the_status_is_made(tmp_path: Path):
     assert quarantine.count == 6
 
 
-def test_what_is_set_aside_is_noted_under_a_lock(tmp_path: Path):
-    quarantine = Quarantine(lambda text: None)
-    held: list[bool] = []
-
-    class Watched(deque[str]):
-        def append(self, name: str) -> None:
-            held.append(quarantine._lock.locked())
-            super().append(name)
-
-    quarantine._last = Watched()
-    quarantine.put(tmp_path / "a", "damaged")
-    assert held == [True]
-
-
 def save(site: str, first: int, path: Path, keys: str = "text") -> Sketch:
     cube = sh.Cube("1MiB", keys=keys)
     cube.update(["größe" if keys == "text" else -5] * 2000, np.arange(first, first + 2000))
@@ -485,11 +360,9 @@ def test_a_union_has_the_names_of_all_sites(tmp_path: Path) -> None:
         paths = {site: tmp_path / f"{site}.cube" for site in ("ams", "fra")}
         for number, (site, path) in enumerate(paths.items()):
             save(site, 1000 * number, path, keys)
-        builder = UnionBuilder(None, lambda stored: None)
-        builder.begin(window_name(window(0)))
+        union = Sketch()
         for path in paths.values():
-            builder.add(path)
-        union = builder.take()
+            union.merge_file(path)
         found = union.super_hosts(1000)
         assert [row.host for row in found] == [host]
         assert abs(int(found.peers[0]) - 3000) < 400

@@ -7,8 +7,8 @@
 
 A target is a strategy that makes cases and a check that must pass for every case (`targets.py`). Cases are plain Python
 literals (bytes, numbers, text, tuples), so that a failing one can be written down, read by a person and replayed by
-any later version of the code. hypothesis makes the cases and shrinks those that fail; atheris, where it is installed,
-drives the same strategies by coverage. `make test` runs every target for a small number of cases, always the same.
+any later version of the code. hypothesis makes the cases and shrinks those that fail. `make test` runs every target for
+a small number of cases, always the same.
 
 A campaign runs each target in a process of its own (`campaign.py`), with numba's bounds checks on, a time limit for
 each case and a limit on memory. A case that ends the process, by a crash or by hanging, is saved like any other.

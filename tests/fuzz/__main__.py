@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
-import time
-from importlib.util import find_spec
 from pathlib import Path
 
-from fuzz.campaign import CURRENT, OUTCOME, STACKS, Failure, Outcome, save
+from fuzz.campaign import CURRENT, FOUND, STACKS, TITLE, Failure, save
 from fuzz.targets import NAMES, load
 from isolation import isolate
 
@@ -22,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 FAILURES = ROOT / "fuzz-failures"
 # Code with bounds checks must not get into the caches of normal runs.
 BOUNDS_CHECKS = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(ROOT / ".fuzz-cache")}
-LEAK = 64 << 20  # bytes by which memory may grow after the warm-up
 
 
 def main() -> int:
@@ -37,78 +32,41 @@ def main() -> int:
     options = parser.parse_args()
     isolate()
     if options.replay:
-        return replay(options.replay)
+        name = options.replay.name.rpartition("-")[0]
+        load(name).check(ast.literal_eval(options.replay.read_text(encoding="utf-8")))
+        print(f"{options.replay}: passes")
+        return 0
     chosen = options.target or NAMES
     if unknown := set(chosen) - set(NAMES):
         parser.error(f"--target {', '.join(sorted(unknown))}: one of {', '.join(NAMES)}")
-    engines = ["hypothesis", "atheris"] if find_spec("atheris") and not options.cases else ["hypothesis"]
-    seconds = 60 * options.minutes / len(chosen) / len(engines)
-    print(f"{'target':14} {'cases by':10} {'executions':>11} {'per second':>11} {'grown':>9}  failures", flush=True)
-    failed = False
-    for name in chosen:
-        for engine in engines:
-            if options.cases:
-                outcome = run_process(name, options.seed, "--cases", str(options.cases))
-            else:
-                outcome = run(name, seconds, options.seed, coverage=engine == "atheris")
-            tell(name, engine, outcome)
-            failed |= bool(outcome.failures)
-    if failed:
+    limits = (
+        ["--cases", str(options.cases)] if options.cases else ["--seconds", str(60 * options.minutes / len(chosen))]
+    )
+    print(TITLE, flush=True)
+    passed = [run_process(name, options.seed, *limits) for name in chosen]
+    if not all(passed):
         print("replay: cd tests && python -m fuzz --replay FILE")
-    return int(failed)
+    return int(not all(passed))
 
 
-def tell(name: str, engine: str, outcome: Outcome) -> None:
-    """Print the line of one target, and its failures."""
-    if outcome.grown > LEAK:
-        outcome.failures[name] = f"memory grew by {outcome.grown >> 20} MiB after the warm-up"
-    rate, grown = outcome.executions / (outcome.seconds or 1.0), f"{outcome.grown / 2**20:.1f} MiB"
-    counts = f"{outcome.executions:11,} {rate:11.0f} {grown:>9}  {len(outcome.failures)}"
-    print(f"{name:14} {engine:10} {counts}", flush=True)
-    for path, text in outcome.failures.items():
-        print(f"  {path}: {text}", flush=True)
+def run_process(name: str, seed: int, *limits: str) -> bool:
+    """Run one target in a process of its own, with its files in memory where the machine has such a place.
 
-
-def run(name: str, seconds: float, seed: int, *, coverage: bool = False) -> Outcome:
-    """Run one target; where a case ends its process, save that case and start another process for the rest."""
-    whole = Outcome()
-    while whole.seconds < seconds:
-        began = time.monotonic()
-        left = str(seconds - whole.seconds)
-        outcome = run_process(name, seed, "--seconds", left, *(["--coverage"] if coverage else []))
-        whole.executions += outcome.executions
-        whole.grown = max(whole.grown, outcome.grown)
-        whole.failures |= outcome.failures
-        whole.seconds += outcome.seconds or time.monotonic() - began
-        seed += 1_000_000
-    return whole
-
-
-def run_process(name: str, seed: int, *limits: str) -> Outcome:
-    """Run one target in a process of its own, with its files in memory where the machine has such a place."""
+    Return True if all cases pass. If a case ends the process, save it.
+    """
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # most checks sync files
     with tempfile.TemporaryDirectory(prefix="superhosts-fuzz-", dir=memory) as folder:
         environment = {**os.environ, "TMPDIR": folder, **BOUNDS_CHECKS}
         command = [sys.executable, "-m", "fuzz.campaign", name, "--folder", folder, "--failures", str(FAILURES)]
         command += ["--seed", str(seed), *limits]
-        ended = subprocess.run(command, env=environment, cwd=ROOT / "tests", check=False)
-        outcome, current = Path(folder, OUTCOME), Path(folder, CURRENT)
-        if outcome.exists():
-            return Outcome(**json.loads(outcome.read_text()))
-        if not current.exists() or not current.stat().st_size:
-            return Outcome(seconds=math.inf, failures={name: f"no case ran; status {ended.returncode}"})
-        stacks = Path(folder, STACKS).read_text()
-        path = save(name, Failure(current.read_bytes(), f"status {ended.returncode}\n{stacks}"), FAILURES)
-        why = "hangs" if "Timeout" in stacks else f"ends the process with status {ended.returncode}"
-        return Outcome(failures={str(path): why})
-
-
-def replay(path: Path) -> int:
-    """Check a saved case again."""
-    name = path.name.rpartition("-")[0]
-    load(name).check(ast.literal_eval(path.read_text(encoding="utf-8")))
-    print(f"{path}: passes")
-    return 0
+        status = subprocess.run(command, env=environment, cwd=ROOT / "tests", check=False).returncode
+        current, stacks = Path(folder, CURRENT), Path(folder, STACKS)
+        if status not in (0, FOUND):
+            case = current.read_bytes() if current.exists() else b""
+            why = "hangs" if case and "Timeout" in stacks.read_text() else f"ends with status {status}"
+            where = save(name, Failure(case, f"{why}\n{stacks.read_text()}"), FAILURES) if case else "no case ran"
+            print(f"  {name} {why}: {where}", flush=True)
+        return status == 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import io
 import json
 import re
@@ -20,9 +19,9 @@ import exports as e
 import packets as p
 from frames import mixed, mixed_pcapng
 from fuzz.mutations import Edit, apply, edits, values
-from fuzz.sketches import bases as sketch_bases
-from fuzz.sketches import run_command, sketches_like
+from fuzz.sketches import run_command
 from fuzz.targets import fresh_folder, target
+from places import TESTS, load_module
 from superhosts.output.alerts.store import AlertStore
 from traffic import NOON, talk, write
 
@@ -34,7 +33,6 @@ PACKED: tuple[Packed, ...] = (("plain", bytes), ("gz", gzip.compress), ("zst", z
 
 @cache
 def inputs() -> list[bytes]:
-    """Return a small file of every kind that a scan reads."""
     return [*captures(), *logs(), *tables(), *datagrams()]
 
 
@@ -44,18 +42,12 @@ def captures() -> list[bytes]:
 
 def logs() -> list[bytes]:
     """Return every kind of log of the tests of logs, with several rows where it is one line for each."""
-    place = Path(__file__).parents[1] / "sources" / "tables" / "test_logs.py"
-    spec = importlib.util.spec_from_file_location("test_logs", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_module(TESTS / "sources" / "tables" / "test_logs.py")
     found = [text.encode() for _, text in module.TEXTS.values()]
     return found + [text + text.splitlines(keepends=True)[-1] * 3 for text in found if text.endswith(b"\n")]
 
 
 def tables() -> list[bytes]:
-    """Return Parquet and Arrow files as several programs write them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -80,7 +72,6 @@ def tables() -> list[bytes]:
 
 
 def datagrams() -> list[bytes]:
-    """Return captures of flow exports, and files of datagrams."""
     flows = [e.data(256, [e.usual("10.0.0.1", "10.0.0.2")] * 5)]
     nine = [e.version9(e.template(256, e.USUAL), *flows, sequence=each) for each in range(3)]
     ten = [e.ipfix(e.template(256, e.USUAL, is_ipfix=True), *flows, sequence=5 * each) for each in range(3)]
@@ -152,11 +143,7 @@ of_inputs = st.builds(
     st.just([]) | st.just([]) | edits,
 )
 of_alerts = st.tuples(st.integers(0, 200), st.integers(0, 40), values, st.just([]) | edits)  # for `_alerts_like`
-cases = st.one_of(
-    *[st.tuples(st.just("input"), of_inputs)] * 6,
-    st.tuples(st.just("sketch"), sketches_like(0, -1, -2)),
-    st.tuples(st.just("alerts"), of_alerts),
-)
+cases = st.one_of(*[st.tuples(st.just("input"), of_inputs)] * 6, st.tuples(st.just("alerts"), of_alerts))
 
 
 @target(cases)
@@ -171,16 +158,6 @@ def beside(case: tuple[str, Any]) -> None:
             check_scan(run_command("scan", bad, good, *USUAL, "--window", "5m"), bad)
             if len(data) % 4 == 0:
                 check_scan(run_command("scan", good, bad, *USUAL, "--window", "all", "--evidence"), bad)
-        elif kind == "sketch":
-            other = folder / "good.cube"
-            other.write_bytes(sketch_bases()[0])
-            status, shown = run_command("hosts", "--json", "--top", 3, bad, other)
-            _, alone = run_command("hosts", "--json", "--top", 3, other)
-            assert status in (0, 2, 3), shown
-            rows = [line for line in alone.splitlines() if line.startswith("{")]
-            assert rows
-            assert set(rows) <= set(shown.splitlines()) or status == 2, shown  # 2: another key or geometry
-            check_words(shown)
         else:
             status, shown = run_command("scan", good, *USUAL, "--window", "5m", "--threshold", 1, "--alerts", bad)
             assert status in (0, 3, 4), shown
@@ -194,7 +171,6 @@ def beside(case: tuple[str, Any]) -> None:
 
 
 def check_scan(ended: tuple[int, str], bad: Path) -> None:
-    """Check that the good file counts, and that an error names the bad one."""
     status, shown = ended
     rows = [json.loads(line) for line in shown.splitlines() if line.startswith("{")]
     assert sum(row["peers"] for row in rows if row["host"] == GOOD) >= PEERS, shown
@@ -204,5 +180,4 @@ def check_scan(ended: tuple[int, str], bad: Path) -> None:
 
 
 def check_words(shown: str) -> None:
-    """Check that no error is one that no code foresaw."""
     assert not re.search(r"Traceback|internal error|Error\(", shown), shown

@@ -12,14 +12,13 @@ import ctypes
 import faulthandler
 import gc
 import hashlib
-import json
 import marshal
 import os
 import resource
+import sys
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,43 +34,20 @@ ROUND = 500  # cases that hypothesis makes in one go; it remembers all of them
 COMPILING = 20  # cases after which everything should be compiled
 SHORT = 10.0  # seconds of a round, where that is fewer
 WARM_UP = 0.3  # share of the time after which memory should no longer grow
-# What atheris watches: modules without compiled functions, whose bytecode it would change under numba.
-COVERED = [
-    "superhosts.cli",
-    "superhosts.fleet",
-    "superhosts.cubefile.container",
-    "superhosts.sources.input",
-    "superhosts.core.units",
-]
-COVERED += [
-    "superhosts.detectors.stored",
-    "superhosts.sketch.sketch",
-    "superhosts.reports",
-    "superhosts.pipeline.windows",
-]
-CURRENT, STACKS, OUTCOME = "current", "stacks", "outcome.json"
+LEAK = 64 << 20  # bytes by which memory may grow after the warm-up
+TITLE = f"{'target':14} {'executions':>11} {'per second':>11} {'grown':>9}  failures"
+CURRENT, STACKS = "current", "stacks"
+FOUND = 9  # status of a campaign with failures; one that hangs ends with 1
 
 
 @dataclass
 class Failure:
-    """A case for which the check failed, and the words to show."""
-
     case: bytes  # marshalled
     text: str
 
     @property
     def name(self) -> str:
         return hashlib.blake2b(self.case, digest_size=4).hexdigest()
-
-
-@dataclass
-class Outcome:
-    """What came of a campaign."""
-
-    executions: int = 0
-    seconds: float = 0.0
-    grown: int = 0  # bytes by which memory grew after the warm-up
-    failures: dict[str, str] = field(default_factory=dict)  # file → what went wrong, in one line
 
 
 class Guard(event.Listener):
@@ -99,7 +75,6 @@ class Guard(event.Listener):
         faulthandler.cancel_dump_traceback_later()
 
     def on_end(self, event: Any) -> None:
-        """Watch again."""
         self._compiling -= 1
         if not self._compiling:
             self._watch()
@@ -113,12 +88,11 @@ class Campaign:
 
     def __init__(self, target: Target, guard: Guard | None = None) -> None:
         self.target = target
-        self.executions = 0
+        self.executions, self.began = 0, time.monotonic()
         self.failures: dict[tuple[str, ...], Failure] = {}
         self._guard = guard
 
     def run_case(self, case: Any) -> None:
-        """Check one case."""
         packed = marshal.dumps(case)
         if self._guard:
             self._guard.begin(packed)
@@ -134,58 +108,35 @@ class Campaign:
                 self._guard.end()
             self.executions += 1
 
-    def cases(self, number: int = 0, examples: int = 1) -> Any:
-        """Return a hypothesis test that runs so many cases."""
+    def run_round(self, number: int, examples: int) -> None:
+        """Let hypothesis make so many cases, and shrink those that fail."""
         phases = (Phase.generate, Phase.target, Phase.shrink)
         wide = settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        return seed(number)(
-            settings(wide, phases=phases)(given(case=self.target.cases)(lambda case: self.run_case(case)))
-        )
-
-    def run_round(self, number: int, examples: int) -> None:
-        """Let hypothesis make cases, and shrink those that fail."""
+        run = settings(wide, phases=phases)(given(case=self.target.cases)(lambda case: self.run_case(case)))
         try:
-            self.cases(number, examples)()
+            seed(number)(run)()
         except Exception as error:
             if not self.failures:  # of hypothesis itself, or of a strategy
                 raise SystemExit(f"{self.target.name}: no case could be made: {error!r}"[:1000]) from None
 
-    def run_for(self, seconds: float, number: int) -> Outcome:
-        """Run rounds until the time is over."""
+    def run_for(self, seconds: float, number: int) -> int:
+        """Run rounds until the time is over. Return the bytes by which memory grew after the warm-up."""
         self.run_round(number, COMPILING)
-        self.executions, began, spent, warm = 0, time.monotonic(), 0.0, 0
+        self.executions, self.began, spent, warm = 0, time.monotonic(), 0.0, 0
         while spent < seconds:
             number += 1
             rate = self.executions / spent if spent else 0.0
             self.run_round(number, int(min(max(rate * SHORT, 20), ROUND)))
-            spent = time.monotonic() - began
+            spent = time.monotonic() - self.began
             if not warm and spent > WARM_UP * seconds:
                 warm = _memory()
-        return Outcome(self.executions, spent, max(0, _memory() - warm))
+        return max(0, _memory() - warm)
 
-    def run_cases(self, cases: int, number: int) -> Outcome:
-        """Run so many cases, the same on every machine."""
-        began = time.monotonic()
+    def run_cases(self, cases: int, number: int) -> int:
         for left in range(cases, 0, -ROUND):
             self.run_round(number, min(left, ROUND))
             number += 1
-        return Outcome(self.executions, time.monotonic() - began)
-
-    def run_by_coverage(self, seconds: float, number: int, finish: Callable[[Outcome], None]) -> None:
-        """Let atheris choose cases that reach new code. It ends the process, so `finish` is called before."""
-        import atheris
-
-        one, began = self.cases().hypothesis.fuzz_one_input, time.monotonic()
-
-        def run(data: bytes) -> None:
-            if (spent := time.monotonic() - began) > seconds:
-                finish(Outcome(self.executions, spent))
-                os._exit(0)
-            with contextlib.suppress(Exception):  # kept as a failure; others are looked for
-                one(data)
-
-        atheris.Setup(["fuzz", f"-seed={number}", "-timeout=0", "-rss_limit_mb=0"], run)
-        atheris.Fuzz()
+        return 0
 
 
 def _kind_of(error: BaseException) -> tuple[str, ...]:
@@ -195,7 +146,6 @@ def _kind_of(error: BaseException) -> tuple[str, ...]:
 
 
 def _memory() -> int:
-    """Return the resident bytes of this process."""
     gc.collect()
     with contextlib.suppress(AttributeError):  # what the C library keeps for later is no leak
         ctypes.CDLL(None).malloc_trim(0)
@@ -213,7 +163,6 @@ def save(target: str, failure: Failure, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Run one target for some time, and write the outcome into a folder."""
     parser = argparse.ArgumentParser()
     parser.add_argument("target")
     parser.add_argument("--seconds", type=float, default=0.0)
@@ -221,28 +170,26 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--failures", type=Path, required=True)
-    parser.add_argument("--coverage", action="store_true", help="choose cases by coverage (atheris)")
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     guard = Guard(options.folder)
 
-    def finish(outcome: Outcome) -> None:
-        for failure in campaign.failures.values():
-            path = save(options.target, failure, options.failures)
-            outcome.failures[str(path)] = failure.text.strip().splitlines()[-1][:200]
-        (options.folder / OUTCOME).write_text(json.dumps(asdict(outcome)))
-
-    if options.coverage:
-        import atheris
-
-        with atheris.instrument_imports(include=COVERED):
-            campaign = Campaign(load(options.target), guard)
-        campaign.run_by_coverage(options.seconds, options.seed, finish)
-        return
     campaign, number = Campaign(load(options.target), guard), options.seed * 1_000
-    finish(campaign.run_cases(options.cases, number) if options.cases else campaign.run_for(options.seconds, number))
+    if options.cases:
+        grown = campaign.run_cases(options.cases, number)
+    else:
+        grown = campaign.run_for(options.seconds, number)
+    rate = campaign.executions / (time.monotonic() - campaign.began)
+    problems = [f"memory grew by {grown >> 20} MiB after the warm-up"] if grown > LEAK else []
+    for failure in campaign.failures.values():
+        path = save(options.target, failure, options.failures)
+        problems.append(f"{path}: {failure.text.strip().splitlines()[-1][:200]}")
+    size = f"{grown / 2**20:.1f} MiB"
+    print(f"{options.target:14} {campaign.executions:11,} {rate:11.0f} {size:>9}  {len(problems)}")
+    print("".join(f"  {problem}\n" for problem in problems), end="")
+    sys.exit(FOUND if problems else 0)
 
 
 if __name__ == "__main__":

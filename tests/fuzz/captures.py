@@ -33,8 +33,6 @@ _INSIDE = re.compile(r"byte (\d+)(?: decompressed)?: the file ends inside a reco
 
 @dataclass
 class Reading:
-    """What the product makes of a capture, in the oracle's words."""
-
     ipv4: list[naive_capture.Row] = field(default_factory=list)
     ipv6: list[naive_capture.Row] = field(default_factory=list)
     details4: list[int] = field(default_factory=list)
@@ -159,7 +157,6 @@ def _payload(random: Random, depth: int) -> tuple[int, bytes]:
 
 
 def _packet(random: Random, depth: int) -> tuple[int, bytes]:
-    """Return the version of an IP packet, and the packet."""
     protocol, rest = _payload(random, depth)
     if random.random() < 0.5:
         first = random.choice((0x45, 0x45, 0x45, 0x45, 0x4F, 0x40, 0x55))
@@ -206,7 +203,6 @@ _LIE = 0.03
 
 
 def classic(random: Random, records: int) -> bytes:
-    """Return a capture in the classic format."""
     link, order = random.choice(_LINK_TYPES), random.choice("<>")
     magic = random.choice((p.MICRO, p.NANO, p.MODIFIED))
     data = p.pcap_header(link, magic, order, random.choice(_SNAPLENS))
@@ -219,7 +215,6 @@ def classic(random: Random, records: int) -> bytes:
 
 
 def modern(random: Random, blocks: int) -> bytes:
-    """Return a pcapng capture."""
     order, links = random.choice("<>"), list[int]()
     made = [p.section(order)]
     for _ in range(blocks):

@@ -12,35 +12,7 @@ from fuzz.mutations import Edit, apply, edits
 from fuzz.targets import target
 from naive_exports import Naive
 
-ELEMENTS = (
-    8,
-    12,
-    27,
-    28,
-    4,
-    7,
-    11,
-    6,
-    60,
-    160,
-    21,
-    22,
-    150,
-    151,
-    152,
-    153,
-    154,
-    155,
-    156,
-    157,
-    158,
-    159,
-    323,
-    34,
-    305,
-    82,
-    1,
-)
+ELEMENTS = (8, 12, 27, 28, 4, 7, 11, 6, 60, 160, 21, 22, *range(150, 160), 323, 34, 305, 82, 1)
 USUAL_LENGTHS = {8: 4, 12: 4, 27: 16, 28: 16, 4: 1, 7: 2, 11: 2, 60: 1, 152: 8, 153: 8, 154: 8, 155: 8, 160: 8, 323: 8}
 TIMES = ("start", "end", "export", "received")
 

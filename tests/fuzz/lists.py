@@ -25,9 +25,7 @@ from superhosts.output.names import Inventory
 
 # Few distinct bits, so that prefixes contain each other, lie side by side, and end where the address ends.
 _narrow = st.tuples(
-    st.sampled_from([0, 10 << 24, (10 << 24) + 256, 0xFFFFFF00]),
-    st.integers(0, 255),
-    st.integers(0, 32),
+    st.sampled_from([0, 10 << 24, (10 << 24) + 256, 0xFFFFFF00]), st.integers(0, 255), st.integers(0, 32)
 )
 _wide = st.tuples(
     st.sampled_from([0, 0x20010DB8 << 96, (0x20010DB8 << 96) + (1 << 64), (1 << 128) - 256]),
@@ -53,7 +51,6 @@ def _holds(outer: Network, inner: Network) -> bool:
 
 
 def _attempt(read: Callable[[], Any]) -> tuple[Any, str]:
-    """Return what is read, or None and the message of the error."""
     try:
         return read(), ""
     except (UsageError, InputError) as error:
@@ -149,7 +146,6 @@ def tokens(case: tuple[tuple[Any, ...], list[Edit], list[JsonEdit], int]) -> Non
 
 
 def _made_up(packed: bytes) -> str:
-    """Return a token with a right checksum."""
     data = _LENGTH.pack(len(packed)) + packed
     return f"{PREFIX}{VERSION}_" + base64.urlsafe_b64encode(data + _check(data)).decode().rstrip("=")
 

@@ -10,43 +10,14 @@ from hypothesis import strategies as st
 
 Edit = tuple[str, int, int, bytes]  # what, where, how much, with what
 EDITS = ("set", "flip", "insert", "delete", "repeat", "cut", "move")
-NUMBERS = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    7,
-    8,
-    11,
-    12,
-    15,
-    16,
-    20,
-    24,
-    28,
-    31,
-    32,
-    38,
-    255,
-    256,
-    0xFFFF,
-    0x10000,
-    1 << 18,
-    (1 << 18) + 1,
-)
-NUMBERS += (1 << 26, (1 << 26) + 4, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
+NUMBERS = (0, 1, 2, 3, 4, 7, 8, 11, 12, 15, 16, 20, 24, 28, 31, 32, 38, 255, 256, 0xFFFF, 0x10000, 1 << 18)
+NUMBERS += ((1 << 18) + 1, 1 << 26, (1 << 26) + 4, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFC, 0xFFFFFFFF)
 
-_words = st.tuples(st.sampled_from(NUMBERS), st.sampled_from("<>")).map(
-    lambda drawn: struct.pack(drawn[1] + "I", drawn[0])
-)
-_halves = st.tuples(st.sampled_from(NUMBERS), st.sampled_from("<>")).map(
-    lambda drawn: struct.pack(drawn[1] + "H", drawn[0] & 0xFFFF)
+_words = st.tuples(st.sampled_from(NUMBERS), st.sampled_from("<>"), st.sampled_from("IH")).map(
+    lambda drawn: struct.pack(drawn[1] + drawn[2], drawn[0] if drawn[2] == "I" else drawn[0] & 0xFFFF)
 )
 edits = st.lists(
-    st.tuples(
-        st.sampled_from(EDITS), st.integers(0, 1 << 16), st.integers(1, 64), _words | _halves | st.binary(max_size=8)
-    ),
+    st.tuples(st.sampled_from(EDITS), st.integers(0, 1 << 16), st.integers(1, 64), _words | st.binary(max_size=8)),
     max_size=4,
 )
 
@@ -112,49 +83,25 @@ def _twisted(value: Any, number: int) -> Any:
         return [value]
     if isinstance(value, int):
         near = [float(value) if abs(value) < 1 << 1000 else 0.0, value + 1, value - 1, -value, 2 * value, value // 2]
-        return [
-            *near,
-            str(value),
-            [value],
-            {"value": value},
-            bool(value),
-            value + 0.5 if abs(value) < 99 else 1.5,
-            value << 32,
-        ][number]
+        half = value + 0.5 if abs(value) < 99 else 1.5
+        return [*near, str(value), [value], {"value": value}, bool(value), half, value << 32][number]
     if isinstance(value, str):
         near = [value.upper(), value + " ", value + "\n", "\x1b[1m" + value, value * 2, value[:-1]]
-        return [
-            *near,
-            [value],
-            {value: value},
-            value.encode(errors="replace").hex(),
-            list(value),
-            "",
-            value + "\ud800",
-        ][number]
+        other = [[value], {value: value}, value.encode(errors="replace").hex(), list(value), "", value + "\ud800"]
+        return [*near, *other][number]
     if isinstance(value, list):
         near = [value[::-1], value + value, value[1:], value[:-1], [value], [value, value], {"0": value}]
         return [*near, str(value), len(value), [None, *value], [*value, *value, *value], []][number]
-    return [
-        list(value),
-        list(value.values()),
-        [[key, value[key]] for key in value],
-        str(value),
-        len(value),
-        [value],
-        {},
-        {**value, "": 0},
-    ][number % 8]
+    near = [list(value), list(value.values()), [[key, value[key]] for key in value], str(value)]
+    return [*near, len(value), [value], {}, {**value, "": 0}][number % 8]
 
 
 def _nodes(tree: Any) -> list[tuple[Any, Any]]:
-    """Return parent and key of every node but the root."""
     keys = list(tree) if isinstance(tree, dict) else range(len(tree)) if isinstance(tree, list) else []
     return [node for key in keys for node in ((tree, key), *_nodes(tree[key]))]
 
 
 def apply_json(tree: Any, changes: list[JsonEdit]) -> Any:
-    """Return a tree with changes."""
     tree = copy.deepcopy(tree)
     for which, what, value in changes:
         nodes = _nodes(tree)

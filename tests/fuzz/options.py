@@ -45,36 +45,14 @@ READERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "parcel": (SketchId.parse, "20261114T120000Z-5m-ams-1a2b3c4d5e6f7081.cube"),
     "synthetic": (open_synthetic, "synth:flows=100k,packets=1M,windows=3,share=0.6,part=2,family=4,start=2026-11-14"),
 }
-_ODD = (
-    "",
-    " ",
-    "-",
-    "+1",
-    "1e5",
-    "1_000",
-    "٣",
-    "²",
-    "½",
-    "nan",
-    "inf",
-    "0x10",
-    "\0",
-    "\ud800",
-    "é",
-    "\n",
-    "@",
-    "@/",
-    "@.",
-    "::",
-    "0/0",
-)
+_ODD = ("", " ", "-", "+1", "1e5", "1_000", "٣", "²", "½", "nan", "inf", "0x10")
+_ODD += ("\0", "\ud800", "é", "\n", "@", "@/", "@.", "::", "0/0")
 _long = st.tuples(st.sampled_from(["0", "9", "1.", ",", "/:@é"]), st.integers(100, 6000)).map(
     lambda drawn: drawn[0] * drawn[1]
 )
 
 
 def _near(example: str) -> st.SearchStrategy[str]:
-    """Return texts that differ from an example in a few bytes."""
     return st.builds(
         lambda changes, value: apply(example.encode(), changes).decode(errors="surrogateescape").replace("9", value),
         edits,

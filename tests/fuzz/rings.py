@@ -22,7 +22,7 @@ from superhosts.sources.frames.columns import (
     new_columns,
     start_walk,
 )
-from superhosts.sources.livecapture.ring import BLOCKS, DAMAGED, PLACE_SLOTS, TWICE, Cursor, Layout, walk_ring
+from superhosts.sources.livecapture import BLOCKS, DAMAGED, PLACE_SLOTS, TWICE, Cursor, Layout, walk_ring
 
 SIZE, BLOCKS_OF_RING, MOST = 1024, 4, 64
 _EDGES = tuple(SIZE - distance for distance in (0, 1, 14, 34, 47, 48, 60, 66, 67, 68, 69, 80, 114, 128))

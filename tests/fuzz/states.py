@@ -19,7 +19,7 @@ from superhosts.errors import OutputError
 from superhosts.fleet.edge import POSITION, Position
 from superhosts.fleet.filelink import FileSender
 from superhosts.fleet.link import MERGED
-from superhosts.fleet.nats.messages import decode_receipt, decode_receipts
+from superhosts.fleet.nats.messages import decode_receipts
 from superhosts.fleet.spool import Spool
 from superhosts.output.destination import RunKind
 from superhosts.output.files import MAX_HEADER
@@ -175,7 +175,7 @@ def answers(data: bytes) -> None:
     with fresh_folder() as folder:
         put(spool_tree(), folder)
         spool = Spool(folder, "ams", cap=1 << 30, say=lambda text: None)
-        given = [*decode_receipts(data), *filter(None, [decode_receipt(data)])]
+        given = decode_receipts(data)
         for receipt in given:
             spool.settle(receipt)
         merged = {receipt.name for receipt in given if receipt.verdict == MERGED}

@@ -61,7 +61,6 @@ def decompress(kind: str, data: bytes) -> tuple[bytes, str, int]:
 
 
 def kind_of(data: bytes) -> str | None:
-    """Return the compression that the first bytes name."""
     if data[:2] == b"\x1f\x8b":
         return "gzip"
     if data[:4] == b"\x28\xb5\x2f\xfd" or (data[1:4] == b"\x2a\x4d\x18" and data[0] >> 4 == 5):

@@ -17,7 +17,7 @@ MODULES = {  # module → its targets: a process imports only the one that it ne
     "rings": ("rings",),
     "streams": ("streams",),
     "exports": ("netflow", "sflow"),
-    "texts": ("delimited", "jsonlines", "details", "files"),
+    "texts": ("delimited", "jsonlines", "details"),
     "windows": ("windows", "scans"),
     "sketches": ("sketches", "commands"),
     "beside": ("beside",),
@@ -33,8 +33,6 @@ TARGETS: dict[str, Target] = {}
 
 @dataclass(frozen=True)
 class Target:
-    """Cases, and what must hold for each of them."""
-
     name: str
     cases: st.SearchStrategy[Any]  # of plain literals
     check: Callable[[Any], None]
@@ -51,13 +49,11 @@ def target(cases: st.SearchStrategy[Any]) -> Callable[[Callable[[Any], None]], C
 
 
 def load(name: str) -> Target:
-    """Import the module of a target, and return the target."""
     importlib.import_module(next(f"fuzz.{module}" for module, names in MODULES.items() if name in names))
     return TARGETS[name]
 
 
 @contextmanager
 def fresh_folder() -> Iterator[Path]:
-    """Give a check a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="case-") as name:
         yield Path(name)

@@ -121,7 +121,6 @@ _talk = st.lists(st.tuples(_near, _ends, _ends), max_size=8)
 
 
 def truth(frames: list[tuple[int, str, str]], length: int) -> dict[tuple[int, str], int]:
-    """Return the number of peers of every host in every window."""
     peers: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
     for time, src, dst in frames:
         if src != dst:

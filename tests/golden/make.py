@@ -62,7 +62,6 @@ def pairs(seed: int, key_bits: int = 32) -> tuple[Any, Any]:
 
 
 def answers(path: Path) -> dict[str, Any]:
-    """Return what a file says: its notes, and its hosts."""
     sketch = sh.load(path, key=KEY)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sh.ThresholdWarning)  # One of the cubes is full.
@@ -75,14 +74,8 @@ def answers(path: Path) -> dict[str, Any]:
         "parts": [[part.family, *part.columns[1:]] for part in sketch.parts],
         "found": [
             [
-                item.part.family,
-                *item.part.columns[1:],
-                str(item.host),
-                item.peers,
-                item.peers_low,
-                item.peers_high,
-                item.saturated,
-                item.detector,
+                *(item.part.family, *item.part.columns[1:], str(item.host)),
+                *(item.peers, item.peers_low, item.peers_high, item.saturated, item.detector),
             ]
             for item in found
         ],
@@ -92,7 +85,6 @@ def answers(path: Path) -> dict[str, Any]:
 def write(folder: Path) -> None:
     from superhosts.detectors.registry import DETECTORS
 
-    folder.mkdir()
     for name, sizes in SMALL.items():
         detector = DETECTORS[name](**sizes, **({} if name == "exact" else {"key": KEY}), threads=1)
         detector.update(*pairs(1))
@@ -117,15 +109,12 @@ def write(folder: Path) -> None:
         for site, count in (("ams", 12), ("fra", 34))
     ]
     union.save(folder / "union.cube")
-    found = {path.name: answers(path) for path in sorted(folder.glob("*.cube"))}
-    (folder / "answers.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 def write_more(folder: Path) -> None:
     """Write cubes that take the less frequent branches of a reader, and the pairs of wide hosts."""
     from superhosts.core.pairs import HostFormat
 
-    folder.mkdir()
     sizes: dict[str, Any] = {
         "rows-64": sh.Geometry(64, 3, 4, 12, 40, 2, 3, giants=1),  # eight slices
         "rows-long": sh.Geometry(32, 0, 3, 17, 8, 4, 0, giants=1),  # rows of more than 16 bits
@@ -152,13 +141,10 @@ def write_more(folder: Path) -> None:
     (window,) = sh.scan(OFFICE, **SITE, key=KEY, threads=1)
     window.sketch.unlisted = True
     window.sketch.save(folder / "site.cube")
-    found = {path.name: answers(path) for path in sorted(folder.glob("*.cube"))}
-    (folder / "answers.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 def write_keys(folder: Path) -> None:
     """Write sketches of generic keys: both forms of a cube, and `exact`."""
-    folder.mkdir()
     numbers, peers = pairs(5)
     users = numbers.astype(np.int64) - (10 << 24) - (1 << 19)  # negative ones, too
     names = [NAMES.get(number % 40, f"user-{user}") for number, user in enumerate(users.tolist())]
@@ -170,10 +156,11 @@ def write_keys(folder: Path) -> None:
         exact = sh.Exact(keys=keys, key=KEY, threads=1)
         exact.update(hosts[:3000], peers[:3000].astype(np.int64))
         exact.save(folder / f"exact-{keys}.cube")
-    found = {path.name: answers(path) for path in sorted(folder.glob("*.cube"))}
-    (folder / "answers.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    chosen = {"--more": write_more, "--keys": write_keys}.get(sys.argv[-1], write)
-    chosen(Path(sys.argv[1]))
+    made = Path(sys.argv[1])
+    made.mkdir()
+    {"--more": write_more, "--keys": write_keys}.get(sys.argv[-1], write)(made)
+    found = {path.name: answers(path) for path in sorted(made.glob("*.cube"))}
+    (made / "answers.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 
-from superhosts.jit.pool import LEAST_REUSED, Reuse, new_words
+from superhosts.jit.memory import LEAST_REUSED, Reuse, new_words
 
 WORDS = LEAST_REUSED // 8
 

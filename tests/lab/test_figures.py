@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -33,35 +34,19 @@ Text = pytest.importorskip("matplotlib.text").Text
 MIB = 1 << 20
 
 
-def row(
-    detector: str,
-    rate: float | None,
-    window: int = 1,
-    *,
-    memory: int = 128 * MIB,
-    given: int | None = None,
-    phantoms: int = 0,
-) -> Row:
-    return Row(
-        window=str(window),
-        detector=detector,
-        true=600,
-        missed=0,
-        false=phantoms,
-        fnr=rate,
-        fpr=rate,
-        ftr=rate,
-        phantoms=phantoms,
-        error=0.01,
-        coverage=0.95,
-        saturated=0,
-        update_rate=1e7,
-        restore_ms=3.0,
-        memory=memory,
-        wire=1,
-        flows=5_000_000,
-        memory_given=given,
-    )
+USUAL = Row(
+    *("1", "cube", 600, 0, 0, None, None, None, 0, 0.01, 0.95, 0),
+    update_rate=1e7,
+    restore_ms=3.0,
+    memory=128 * MIB,
+    wire=1,
+    flows=5_000_000,
+)
+
+
+def row(detector: str, rate: float | None, window: int = 1, *, phantoms: int = 0, **more: Any) -> Row:
+    rates = dict.fromkeys(("fnr", "fpr", "ftr"), rate)
+    return replace(USUAL, detector=detector, window=str(window), false=phantoms, phantoms=phantoms, **rates, **more)
 
 
 @pytest.fixture
@@ -108,16 +93,6 @@ def test_intervals_are_those_of_the_mean_over_windows() -> None:
     reach = 4.3027 * 0.01 / 3**0.5
     assert (spot.mean, spot.low, spot.high) == pytest.approx((0.02, 0.02 - reach, 0.02 + reach), abs=1e-5)
     assert spot.bars == [[pytest.approx(0.02)], [pytest.approx(reach, abs=1e-5)]]  # not below 0
-
-
-@pytest.mark.parametrize(("windows", "ends"), [(1, 0), (2, 2)])
-def test_a_single_window_has_no_interval(axes: Any, windows: int, ends: int) -> None:
-    figures.plot_dots(axes, [row("cube", 0.01 * window, window) for window in range(1, windows + 1)], "ftr")
-    (_, caps, _), *_ = axes.containers
-    assert len(caps) == ends
-
-
-def test_no_error_in_few_hosts_does_not_exclude_errors() -> None:
     (spot,) = figures.spots([row("cube", 0.0, window) for window in range(12)], "ftr")
     assert (spot.mean, spot.low) == (0, 0)
     assert spot.high == pytest.approx(3 / 7200, rel=0.01)  # the rule of three
@@ -130,22 +105,19 @@ def test_phantoms_are_marked_among_false_positives(axes: Any) -> None:
     (mark,) = [line for line in axes.lines if line.get_marker() == "|" and line.get_color() == "black"]
     assert tick_names(axes)[int(mark.get_ydata()[0])] == "dcds"
     assert mark.get_xdata()[0] == pytest.approx(15 / 600)
-
-
-def test_that_there_are_no_phantoms_is_said(axes: Any) -> None:
     assert figures.plot_dots(axes, [row("cube", 0.0)], "fpr") == "no detector reported a phantom"
 
 
 def test_restore_times_are_medians(axes: Any) -> None:
     times = [4.0, 5.0, 600.0]
-    rows = [Row(**{**vars(row("cbaa", 0.0, window)), "restore_ms": time}) for window, time in enumerate(times)]
+    rows = [row("cbaa", 0.0, window, restore_ms=time) for window, time in enumerate(times)]
     figures.plot_dots(axes, rows, "restore_ms")
     assert means_drawn(axes) == {"cbaa": 5.0}
 
 
 def test_curves_over_memory(axes: Any) -> None:
     rows = [
-        row(name, rate / size * MIB, window, given=size)
+        row(name, rate / size * MIB, window, memory_given=size)
         for name, rate in (("cube", 0.01), ("gse", 0.2))
         for size in (MIB, 16 * MIB, 512 * MIB)
         for window in (1, 2)
@@ -206,29 +178,24 @@ def test_small_figures_draw_some_of_many_hosts() -> None:
         assert figures._how_many(facts) == ("drawn, evenly by rank: 60 of 300 hosts" if hosts == 300 else "")
 
 
-@pytest.mark.parametrize("column", ["fpr", "restore_ms"])
+@pytest.mark.parametrize("column", ["fpr", "restore_ms", "curves"])
 def test_no_text_leaves_the_sheet(axes: Any, column: str) -> None:
     """With the longest names that there are, phantoms, and the caption under them."""
-    rows = [row(name, 0.3 * number, phantoms=number) for number, name in enumerate(ENTRANTS)]
-    remark = figures.plot_dots(axes, rows, column)
-    axes.set_title(remark or "", fontsize=7, loc="left")
-    inside(axes.figure)
-
-
-def test_no_text_of_curves_leaves_the_sheet(axes: Any) -> None:
-    rows = [row(name, 0.1, given=MIB << size) for size in range(10) for name in ENTRANTS]
+    if column != "curves":
+        rows = [row(name, 0.3 * number, phantoms=number) for number, name in enumerate(ENTRANTS)]
+        axes.set_title(figures.plot_dots(axes, rows, column) or "", fontsize=7, loc="left")
+        return inside(axes.figure)
+    rows = [row(name, 0.1, memory_given=MIB << size) for size in range(10) for name in ENTRANTS]
     figures.plot_curves(axes, rows, "ftr")
     axes.figure.set_figheight(3.9)
-    inside(axes.figure)
+    return inside(axes.figure)
 
 
 def inside(figure: Any) -> None:
     figure.draw_without_rendering()
     (axes,) = figure.get_axes()
-    ticks = {
-        *axes.get_xticklabels(which="both"),
-        *axes.get_yticklabels(which="minor"),
-    }  # Some lie outside and are not drawn.
+    # Some ticks lie outside and are not drawn.
+    ticks = {*axes.get_xticklabels(which="both"), *axes.get_yticklabels(which="minor")}
     texts = [text for text in figure.findobj(Text) if text.get_text().strip() and text not in ticks]
     assert len(texts) > 5
     for text in texts:
@@ -308,38 +275,21 @@ def test_of_many_hosts_some_of_all_sizes_are_drawn() -> None:
 # Intervals
 
 
-@pytest.mark.parametrize(  # quantiles for 97.5 %, as any table of Student's distribution has them
-    ("freedom", "quantile"),
-    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (11, 2.201), (30, 2.042), (1000, 1.962)],
-)
-def test_students_distribution(freedom: int, quantile: float) -> None:
-    assert student_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
-
-
-def test_the_mean_of_a_few_values() -> None:
+def test_intervals() -> None:
+    # Quantiles for 97.5 %, as any table of Student's distribution has them
+    for freedom, quantile in ((1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (11, 2.201), (30, 2.042), (1000, 1.962)):
+        assert student_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
     assert mean_interval([3.0]) is None
     assert mean_interval([2.0, 2.0]) == (2.0, 2.0)
-    low, high = mean_interval([1.0, 2.0, 3.0]) or (0.0, 0.0)
-    assert (low, high) == pytest.approx((2 - 4.3027 / math.sqrt(3), 2 + 4.3027 / math.sqrt(3)), abs=1e-3)
-
-
-def test_shares() -> None:
-    """Wilson's interval of 8 of 10 is that of his formula; none and all of them stay within 0 and 1."""
-    assert wilson_interval(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert wilson_interval(0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
-    assert wilson_interval(10, 10) == pytest.approx((0.7225, 1), abs=1e-4)
+    reach = 4.3027 / math.sqrt(3)
+    assert mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - reach, 2 + reach), abs=1e-3)
+    # Wilson's formula; none and all of them stay within 0 and 1.
+    for hits, ends in ((8, (0.4902, 0.9433)), (0, (0, 0.2775)), (10, (0.7225, 1))):
+        assert wilson_interval(hits, 10) == pytest.approx(ends, abs=1e-4)
     assert wilson_interval(0, 0) == (0, 1)
-
-
-@pytest.mark.parametrize(("count", "exact"), [(0, (0, 3.689)), (1, (0.025, 5.572)), (10, (4.795, 18.39))])
-def test_counts(count: int, exact: tuple[float, float]) -> None:
-    """Byar's approximation is near the exact interval of a Poisson count."""
-    assert count_interval(count) == pytest.approx(exact, abs=0.05)
-
-
-def test_what_is_consistent_with_nothing() -> None:
-    assert most_unseen(100) == pytest.approx(0.03, abs=1e-4)  # the rule of three
-    assert math.exp(-100 * most_unseen(100)) == pytest.approx(0.05)
+    for count, exact in ((0, (0, 3.689)), (1, (0.025, 5.572)), (10, (4.795, 18.39))):  # of a Poisson count
+        assert count_interval(count) == pytest.approx(exact, abs=0.05)
+    assert math.exp(-100 * most_unseen(100)) == pytest.approx(0.05)  # the rule of three
 
 
 def test_intervals_hold_as_often_as_they_say() -> None:

@@ -9,14 +9,7 @@ import pytest
 
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 from superhosts.lab import sheet
-from superhosts.lab.hostfigures import (
-    MOST_HOSTS,
-    Columns,
-    draw_hosts,
-    plot_columns,
-    plot_history,
-    plot_hosts,
-)
+from superhosts.lab.hostfigures import MOST_HOSTS, Columns, draw_hosts, plot_columns, plot_history, plot_hosts
 from superhosts.lab.sheet import Note, caption, key_words
 
 

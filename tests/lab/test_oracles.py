@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-import naive_rivals
 from superhosts.core import device
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
 from superhosts.detectors.engines.base import GpuTuning, Tuning
@@ -437,7 +436,7 @@ def test_pairsample(waiting):
         rival = tuned(PairSample, Tuning(min_pending=waiting))(geometry=SampleGeometry(500))
         few = np.arange(count, dtype=np.uint32)
         hosts, peers = traffic(count, 20, 1000) if count > 501 else (few % 9, few)
-        oracle = filled(rival, naive_rivals.PairSample(500, DEFAULT_KEY), hosts, peers)
+        oracle = filled(rival, naive.PairSample(500, DEFAULT_KEY), hosts, peers)
         assert rival.arrays()["pairs"].tolist() == oracle.kept()
         expected = oracle.estimates()
         for threshold in (1, 30, 45.5):
@@ -451,7 +450,7 @@ def test_pairsample_folds_wide_peers_and_no_longer_counts_exactly():
     hosts, low = traffic(400)
     high = np.where(np.arange(400) % 2, np.random.default_rng(5).integers(0, 1 << 63, 400), 0).astype(np.uint64)
     middle = low.astype(np.uint64) | np.uint64(5 << 40)
-    oracle, wide = naive_rivals.PairSample(500, DEFAULT_KEY), PairSample(geometry=SampleGeometry(500))
+    oracle, wide = naive.PairSample(500, DEFAULT_KEY), PairSample(geometry=SampleGeometry(500))
     for host, a, b in zip(hosts.tolist(), high.tolist(), middle.tolist(), strict=True):
         oracle.update(host, a << 64 | b)
     wide.update(hosts, np.stack([high, middle], axis=1))
@@ -473,7 +472,7 @@ def test_no_host_of_pairsample_has_more_peers_than_there_are_addresses():
 # RGS-Sketch
 
 
-def assert_rgs(rival: Rgs, oracle: naive_rivals.Rgs) -> None:
+def assert_rgs(rival: Rgs, oracle: naive.Rgs) -> None:
     words = [int.from_bytes(group.tobytes(), "little") for group in rival.state.groups]
     assert [[word >> 5 * place & 31 for place in range(8)] for word in words] == oracle.groups
     cells = rival.state.cells.reshape(-1, 8, 2).tolist()
@@ -484,7 +483,7 @@ def assert_rgs(rival: Rgs, oracle: naive_rivals.Rgs) -> None:
 def test_rgs(count, peers):
     """The traffic ranges from empty cells to buckets in which hosts replace each other."""
     hosts, others = traffic(count, 60, peers)
-    rival, oracle = Rgs(geometry=RgsGeometry(60, 3)), naive_rivals.Rgs(60, 3, DEFAULT_KEY)
+    rival, oracle = Rgs(geometry=RgsGeometry(60, 3)), naive.Rgs(60, 3, DEFAULT_KEY)
     rival.update(hosts, others)
     for host, peer in zip(hosts.tolist(), others.tolist(), strict=True):
         oracle.update(host, peer)
@@ -499,7 +498,7 @@ def test_rgs(count, peers):
 
 def test_a_register_of_rgs_with_the_largest_value_cannot_be_raised():
     """Seven of eight registers are at their end: a pair that raises the eighth counts for eight."""
-    rival, oracle = Rgs(geometry=RgsGeometry(60, 3)), naive_rivals.Rgs(60, 3, DEFAULT_KEY)
+    rival, oracle = Rgs(geometry=RgsGeometry(60, 3)), naive.Rgs(60, 3, DEFAULT_KEY)
     word = sum(31 << 5 * place for place in range(7))
     rival.state.groups[:] = np.frombuffer(word.to_bytes(5, "little"), np.uint8)
     oracle.groups = [[31] * 7 + [0] for _ in range(60)]

@@ -83,14 +83,12 @@ def test_constructors_get_what_they_take() -> None:
 
     sh.compare(detectors=[Sized], memory="1MiB", threshold=2000, **SMALL)
     assert set(seen) == {(1 << 20, 2000.0)}
+    assert isinstance(Counting(), sh.OwnDetector)
+    assert not isinstance(NoSearch(), sh.OwnDetector)
 
 
-class NoUpdate:
-    def super_hosts(self, threshold: float) -> Any: ...
-
-
-class NoSearch:
-    def update(self, hosts: Any, peers: Any) -> None: ...
+NoUpdate = type("NoUpdate", (), {"super_hosts": Counting.super_hosts, "__module__": __name__})
+NoSearch = type("NoSearch", (), {"update": Counting.update, "__module__": __name__})
 
 
 class Needy(Counting):
@@ -102,15 +100,8 @@ class Broken(Counting):
         raise KeyError("lost")
 
 
-class Answering(Counting):
-    answer: Any = None
-
-    def super_hosts(self, threshold: float) -> Any:
-        return self.answer
-
-
 def answering(answer: Any) -> type:
-    return type("Answering", (Answering,), {"answer": answer, "__module__": __name__})
+    return type("Answering", (Counting,), {"super_hosts": lambda *_: answer, "__module__": __name__})
 
 
 @pytest.mark.parametrize(
@@ -120,10 +111,7 @@ def answering(answer: Any) -> type:
         (NoSearch, r"NoSearch: has no method super_hosts\(threshold\)"),
         (Needy, "Needy: its constructor needs colour; it may take memory and threshold, by name"),
         (Broken, r"Broken\.update failed: KeyError: 'lost'"),
-        (
-            answering([1, 2]),
-            r"Answering\.super_hosts: returned list, which has no hosts; return anything with hosts and",
-        ),
+        (answering([1, 2]), r"Answering\.super_hosts: returned list, which has no hosts; return anything with hosts"),
         (answering({"hosts": [1]}), r"Answering\.super_hosts: returned dict, which has no peers"),
         (answering({"hosts": [1], "peers": []}), r"Answering\.super_hosts: returned 1 host but 0 numbers of peers"),
         (answering({"hosts": ["a"], "peers": [1]}), r"hosts must be a column of numbers"),
@@ -171,8 +159,3 @@ def test_classes_that_cannot_be_found(
     assert ended.status == 2
     assert words in ended.err
     assert ended.err.count("\n") == 1
-
-
-def test_a_class_fulfils_the_protocol() -> None:
-    assert isinstance(Counting(), sh.OwnDetector)
-    assert not isinstance(NoSearch(), sh.OwnDetector)

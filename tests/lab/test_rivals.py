@@ -127,7 +127,6 @@ WRONG_SIZES = [
     (DCDS._replace(moduli=(65535, 65536, 65537)), r"2\^32 or more"),  # 65535·65536 is just below
     (DCDS._replace(moduli=(65537,)), "one for each of the 2 reversible arrays"),
     (DCDS._replace(moduli=(65537, 65539, 1.5)), "whole numbers from 2"),
-    (DCDS._replace(moduli=65537), "one for each"),
     (dcds.Geometry(4, (1048573, 1048571, 1048559, 1048549)), r"less than 2\^62"),
     (DCDS._replace(column_bits=5), "column_bits=5"),
     (VBFA._replace(index_bits=7), "index_bits=7: must be a whole number from 8 to 16"),

@@ -167,7 +167,6 @@ def test_long_labels_are_cut(tmp_path: Path) -> None:
 
 
 def geo(tmp_path: Path, records: dict[str, dict[str, object]], *, version: int = 6) -> Path:
-    """Write a file in MaxMind's format."""
     writer = MMDBWriter(version, ipv4_compatible=version == 6)
     for prefix, record in records.items():
         writer.insert_network(IPSet([prefix]), record)
@@ -297,11 +296,7 @@ def test_rows_have_what_is_known(tmp_path: Path) -> None:
     known = {"peers": 5, "label": "mail gateway", "asn": 64500, "as_name": None, "country": "DE"}
     nothing = {"peers": 5, "label": None, "asn": None, "as_name": None, "country": None}
     assert rows[0] == {"host": "10.1.2.3", **known}
-    assert rows[1:] == [
-        {"host": "10.1.2.3:443", **known},
-        {"host": "192.0.2.1", **nothing},
-        {"host": 77, **nothing},
-    ]
+    assert rows[1:] == [{"host": "10.1.2.3:443", **known}, {"host": "192.0.2.1", **nothing}, {"host": 77, **nothing}]
     assert len(rows) == 4
 
 

@@ -12,8 +12,7 @@ import pytest
 from superhosts.errors import OutputError
 from superhosts.output.destination import Destination, Destinations
 from superhosts.output.report import Report
-from superhosts.output.stdout import BackgroundOutput, StandardOutput
-from superhosts.output.streams import Background
+from superhosts.output.stdout import BackgroundStdout, StandardOutput
 
 REPORT = Report(rows=[{"host": "10.0.0.7"}], title="title")
 
@@ -78,7 +77,6 @@ def test_a_run_that_fails_abandons_its_results(error: type[BaseException] | None
 
 @contextmanager
 def reader_gone() -> Iterator[None]:
-    """Make standard output a pipe without a reader."""
     read, write = os.pipe()
     os.close(read)
     out = os.fdopen(write, "w")
@@ -108,14 +106,14 @@ def test_a_queue_says_when_its_destination_is_not_read_and_what_is_lost() -> Non
             assert opened.wait(600)
             super()._write(report)
 
-    queued = BackgroundOutput(Slow(), said.append, Background(patience=0.01, most=2))
+    queued = BackgroundStdout(Slow(), said.append, patience=0.01, most=2)
     for _ in range(3):
         queued.write(REPORT)
     assert said == [
-        "fake is NOT READ: reports for it wait in memory, the other destinations continue",
-        "fake is NOT READ; reports lost: 1",
+        "fake is NOT READ or does not answer: reports for it wait, the other destinations continue",
+        "fake: its queue is full; reports LOST so far: 1",
     ]
     assert (queued.status()["waiting"], queued.status()["dropped"]) == (2, 1)
     queued.close()
-    assert said[2:] == ["fake was not read: reports lost: 3"]
+    assert said[2:] == ["fake: 2 reports NOT DELIVERED, 1 report LOST"]
     opened.set()

@@ -22,7 +22,6 @@ _opened: list[module.Outbox] = []
 
 @pytest.fixture(autouse=True)
 def closing() -> Iterator[None]:
-    """Close all queues at the end of a test."""
     yield
     while _opened:
         _opened.pop().close()
@@ -125,10 +124,7 @@ def test_the_number_of_batches_is_bounded_too() -> None:
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [
-        (lambda: at_rename("*.json", fill_disk), "No space left on device"),
-        (lambda: full_disk(), "File too large"),
-    ],
+    [(lambda: at_rename("*.json", fill_disk), "No space left on device"), (lambda: full_disk(), "File too large")],
 )
 def test_while_the_disk_is_full_batches_wait_in_memory_and_are_saved_later(
     tmp_path: Path, fault: Any, reason: str

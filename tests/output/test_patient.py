@@ -29,7 +29,6 @@ _opened: list[PatientFile] = []
 
 @pytest.fixture(autouse=True)
 def closing() -> Iterator[None]:
-    """Close all files at the end of a test."""
     yield
     while _opened:
         _opened.pop().abandon()
@@ -74,8 +73,6 @@ class Disk:
 
 
 class Memory(Destination):
-    """A destination that always works."""
-
     def __init__(self) -> None:
         super().__init__("memory", ENDLESS)
         self.hosts: list[str] = []
@@ -112,26 +109,6 @@ def test_a_file_that_fails_gets_every_row_once_and_in_order_when_there_is_room(t
     wait_for(lambda: said[1:] == [f"{path} takes reports again"], "that is told")
 
 
-def test_what_waits_is_bounded_and_the_oldest_is_dropped_and_told(tmp_path: Path) -> None:
-    said: list[str] = []
-    path = tmp_path / "rows.jsonl"
-    inner = AppendedFile(path, ENDLESS)
-    disk = Disk(inner)
-    file = patient(inner, path, say=said.append, queue=tmp_path / "queue", cap=1200)
-    for number in range(20):
-        file.write(report(number))
-    dropped = file.status()["dropped"]
-    assert file.status()["waiting"] == 20 - dropped > 1
-    assert sum((each.stat().st_size for each in tmp_path.glob("queue/*/0*.json")), 0) <= 1200
-    assert any("its queue is full; reports LOST so far: 1" in line for line in said)
-    disk.is_full = False
-    wait_for(lambda: file.status()["waiting"] == 0, "the rest is written")
-    found = hosts_in(path)
-    assert found[-2:] == hosts_of(report(19))
-    assert found == [host for host in hosts_of(*map(report, range(20))) if host in found]  # in order, each once
-    assert len(found) == 2 * (20 - dropped)
-
-
 def test_a_write_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
     path, opened, calls = tmp_path / "rows.jsonl", threading.Event(), list[int]()
     inner = AppendedFile(path, ENDLESS)
@@ -151,20 +128,6 @@ def test_a_write_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("queue/*/0*.json"))) == 4  # a crash loses none of them
     opened.set()
     wait_for(lambda: file.status()["waiting"] == 0, "all is written")
-    assert hosts_in(path) == hosts_of(*map(report, range(4)))
-
-
-def test_the_next_run_goes_on_with_what_waits(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    inner = AppendedFile(path, ENDLESS)
-    Disk(inner)
-    first = patient(inner, path, queue=tmp_path / "queue", wait=0.01)
-    for number in range(3):
-        first.write(report(number))
-    first.close()
-    second = lines(path, queue=tmp_path / "queue")
-    second.write(report(3))
-    wait_for(lambda: second.status()["waiting"] == 0, "all is written")
     assert hosts_in(path) == hosts_of(*map(report, range(4)))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -104,22 +103,3 @@ def test_a_disk_that_is_full_after_a_file_was_emptied_leaves_no_hole(
     file.write(report(2))
     assert hosts(path) == ["10.0.0.2"]
     file.close()
-
-
-@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
-@pytest.mark.parametrize("way", ["", "create 0600", "copytruncate"])
-def test_logrotate_itself(path: Path, way: str) -> None:
-    rules, state = path.with_name("rules"), path.with_name("state")
-    rules.write_text(f"{path} {{\n rotate 5\n {way}\n}}\n")
-    rules.chmod(0o600)
-    path.parent.chmod(0o700)
-    file = AppendedFile(path, ENDLESS)
-    for number in range(1, 4):
-        file.write(report(number))
-        command = ["logrotate", "--force", "--state", str(state), str(rules)]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    file.write(report(4))
-    file.close()
-    kept = [hosts(path.with_name(f"{path.name}.{age}")) for age in (3, 2, 1)] + [hosts(path)]
-    assert kept == [[f"10.0.0.{number}"] for number in range(1, 5)]

@@ -35,8 +35,6 @@ SATURATED = row(peers=None, low=4043, high=None)
 
 
 class Screen:
-    """What a person sees: a pipe, or a terminal of some width."""
-
     def __init__(self, width: int | None = None, **run: Any) -> None:
         self._stream = io.StringIO()
         console: Console = OutputConsole(self._stream)
@@ -95,11 +93,7 @@ def test_what_was_asked_for_in_several_ways_is_named_even_when_one_was_found() -
 
 def test_sites_are_told_apart() -> None:
     assert shown(row(site="ams"), row(site="ams"))[0] == "host peers (exact)"
-    assert shown(row(site="ams"), row(site="fra")) == [
-        "site host peers (exact)",
-        "ams 10.1.2.3 15",
-        "fra 10.1.2.3 15",
-    ]
+    assert shown(row(site="ams"), row(site="fra")) == ["site host peers (exact)", "ams 10.1.2.3 15", "fra 10.1.2.3 15"]
 
 
 def test_columns_are_aligned() -> None:

@@ -12,14 +12,10 @@ import pytest
 import superhosts as sh
 from commands import Run
 from fleets import SETTINGS
-from superhosts.errors import InputError, SuperhostsError
-from superhosts.fleet.batch import Task, _Attempt, _fold
-from superhosts.fleet.edge import Edge, Position
-from superhosts.fleet.spool import Spool
+from superhosts.errors import InputError
+from superhosts.fleet.batch import Task, _fold
 from superhosts.jit.memory import is_out_of_memory
-from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources import base
-from superhosts.sources.folder import FolderSource
 from superhosts.sources.input import Opens
 from superhosts.sources.tables.formats import FORMATS
 from superhosts.sources.tables.options import TableOptions
@@ -154,35 +150,11 @@ def test_files_out_of_order_are_read_again_without_the_bad_one(run: Run, tmp_pat
     }
 
 
-@pytest.mark.slow
-def test_an_edge_goes_on_with_the_next_file_of_its_folder(tmp_path: Path) -> None:
-    folder, errors = tmp_path / "captures", list[SuperhostsError]()
-    folder.mkdir()
-    for words in ("type", "type first", "type open"):
-        bad(folder / f"{words.replace(' ', '-')}.toy", words)
-    write(folder / "good.pcap", talk("10.0.0.8", 1500, NOON + 5 * MINUTES))
-    write(folder / "later.pcap", talk("10.0.0.8", 1500, NOON + 10 * MINUTES))
-    for start in range(2):  # the second start reads the bad files again, as it does with damaged ones, and goes on
-        source = FolderSource(folder, on_error=errors.append)
-        position = Position(tmp_path, [str(folder)], SETTINGS.fingerprint, print, wall=lambda: 2 * NOON)
-
-        def stop_at_the_end(*_: int, source: FolderSource = source, start: int = start) -> None:
-            if source.waits() and source.counters.packets == 4500 and len(errors) == 3 * (start + 1):
-                source.stop()
-
-        options = RunOptions(grace=0.1, resume_from=position.frontier, find=False)
-        scan = Scan([source], SETTINGS, options, on_progress=stop_at_the_end)
-        Edge(scan, Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print), position, print).run()
-        assert all("internal error (TypeError" in str(error) and ".toy: " in str(error) for error in errors)
-    found = {sh.load(path).window for path in (tmp_path / "spool").glob("*.cube")}
-    assert {window.start for window in found if window} >= {NOON, NOON + 5 * MINUTES}
-
-
 def test_a_task_of_a_batch_reports_the_file_and_its_traceback(tmp_path: Path) -> None:
     names = [str(bad(tmp_path / "bad.toy")), str(write(tmp_path / "good.pcap", talk("10.0.0.8", 50)))]
-    attempt = _Attempt(tmp_path, "0" * 32)
-    attempt.private.mkdir()
-    result: dict[str, Any] = _fold(Task("fold", "0" * 32, names, str(tmp_path), SETTINGS), SETTINGS, attempt)
+    (tmp_path / "private").mkdir()
+    task = Task("fold", "0" * 32, names, str(tmp_path), SETTINGS)
+    result: dict[str, Any] = _fold(task, SETTINGS, tmp_path / "private")
     ((text, status, cause),) = result["errors"]
     assert (text.startswith(f"{names[0]}: internal error (TypeError"), status) == (True, 3)
     assert "test_border.py" in cause

@@ -131,17 +131,6 @@ def test_files_that_many_threads_read_wait_for_their_turn() -> None:
     assert len(list(steps)) == 3
 
 
-def test_while_many_files_overlap_no_other_is_read() -> None:
-    release = threading.Event()
-    files: list[Source] = [Recorded(f"overlaps {number}", 0, [block(0), block(10)]) for number in range(3)]
-    last = Recorded("last", 20, [partial(wait, release), block(20)])
-    steps = iter(interleave([*files, last], 2))
-    next(steps)
-    assert not is_read(last)
-    release.set()
-    assert len(list(steps)) == 6
-
-
 def test_warnings_and_errors_come_in_the_order_of_the_files() -> None:
     told: list[str] = []
     second = Recorded("second", 10, [])

@@ -263,29 +263,6 @@ TIMES = st.lists(
     st.lists(st.one_of(st.integers(-20, 400), st.integers(-(10**5), 10**5), st.integers(-(2**62), 2**62)), max_size=12),
     max_size=25,
 )
-MODES = st.sampled_from([{}, {"reopens": True}, {"revises": True}, {"live": True}, {"live": True, "gaps": 5}])
-
-
-@given(TIMES, st.integers(1, 60), st.integers(1, 12), MODES, st.integers(-100, 500), st.none() | st.integers(-50, 500))
-def test_every_packet_is_somewhere_and_in_its_window(
-    blocks: list[list[int]], length: int, settle: int, mode: dict[str, int], wall: int, resume_from: int | None
-) -> None:
-    options = {name: value for name, value in mode.items() if name != "live"}
-    run = Live(length=length * SECOND, settle=settle, wall=wall * SECOND, resume_from=resume_from, **options)  # type: ignore[arg-type]
-    if "live" not in mode:
-        run.windows = TumblingWindows(length * SECOND, settle=settle, resume_from=resume_from, **options)  # type: ignore[arg-type]
-    for number, block in enumerate(blocks):
-        run.push([min(max(time * SECOND, -(2**62)), 2**62) for time in block])
-        if "gaps" in mode and number % 3 == 0:
-            run.tick(number * 20 * SECOND)
-    run.finish()
-    if mode.get("reopens"):
-        assert run.windows.late == 0
-    if mode.get("revises"):
-        assert run.windows.late == sum(run.windows.put_off.values())
-        for index in list(run.windows.put_off):
-            run.windows.was_read_again(index)
-        assert run.windows.late == 0
 
 
 @given(TIMES, st.integers(1, 60), st.integers(1, 12))

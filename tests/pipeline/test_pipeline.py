@@ -61,28 +61,14 @@ def wanted(whole: Path) -> list[Any]:
 
 
 def test_what_a_scan_finds(whole: Path, frames: Frames) -> None:
-    run = scan(whole)
+    exact = [[("10.0.0.7", 1500)], *2 * [[("10.0.0.7", 1500), ("2001:db8::/64", 1300)]]]
+    run = scan(whole, detector="exact")
     got = summary(run)
-    assert [(window, [host for host, _ in hosts]) for window, _, hosts in got] == [
-        (0, ["10.0.0.7"]),
-        (1, ["10.0.0.7", "2001:db8::/64"]),
-        (2, ["10.0.0.7", "2001:db8::/64"]),
-    ]
+    assert [(window, hosts) for window, _, hosts in got] == list(enumerate(exact))
     assert sum(count for _, count, _ in got) == len(frames) == run.counters.packets
-
-
-def test_estimates_are_near_the_truth(whole: Path) -> None:
-    for window in scan(whole):
-        for found in window:
-            assert near(found, 1300 if found.part.family == 6 else 1500)
-
-
-def test_the_exact_detector_gives_exact_numbers(whole: Path) -> None:
-    assert [hosts for _, _, hosts in summary(scan(whole, detector="exact"))] == [
-        [("10.0.0.7", 1500)],
-        [("10.0.0.7", 1500), ("2001:db8::/64", 1300)],
-        [("10.0.0.7", 1500), ("2001:db8::/64", 1300)],
-    ]
+    for window, wanted in zip(scan(whole), exact, strict=True):
+        assert [str(row.host) for row in window] == [host for host, _ in wanted]
+        assert all(near(row, 1300 if row.part.family == 6 else 1500) for row in window)
 
 
 # Any order, any split, any overlap
@@ -102,8 +88,8 @@ def test_rotated_captures_in_the_order_of_the_shell(
         assert everything(scan(*order, block_bytes=block_bytes)) == wanted
 
 
-@pytest.mark.parametrize("block_bytes", [600, 4096, 1 << 22])
-@pytest.mark.parametrize("shares", [(1, 1), (1, 1, 1), (100, 1), (1, 300)])
+@pytest.mark.parametrize("block_bytes", [600, 1 << 22])
+@pytest.mark.parametrize("shares", [(1, 1, 1), (1, 300)])
 def test_captures_that_overlap_in_time(
     frames: Frames, wanted: list[Any], tmp_path: Path, block_bytes: int, shares: tuple[int, ...]
 ) -> None:
@@ -115,14 +101,6 @@ def test_captures_that_overlap_in_time(
     run = scan(*paths, block_bytes=block_bytes)
     assert everything(run) == wanted
     assert run.counters.late == 0
-
-
-def test_a_capture_inside_the_time_of_another(frames: Frames, wanted: list[Any], tmp_path: Path) -> None:
-    third = len(frames) // 3
-    middle = [frame for i, frame in enumerate(frames) if third < i < 2 * third and i % 2]
-    outer = [frame for i, frame in enumerate(frames) if not (third < i < 2 * third and i % 2)]
-    paths = [write(tmp_path / "outer.pcap", outer), write(tmp_path / "middle.pcap", middle)]
-    assert everything(scan(*paths)) == everything(scan(*paths[::-1])) == wanted
 
 
 def test_one_window_over_everything(frames: Frames, whole: Path, tmp_path: Path) -> None:
@@ -138,22 +116,6 @@ def test_one_window_over_everything(frames: Frames, whole: Path, tmp_path: Path)
 def test_threads_do_not_change_a_bit(whole: Path, detector: str) -> None:
     settings: dict[str, Any] = {"detector": detector, "memory": "8MiB" if "cbaa" in detector else "1MiB"}
     assert everything(scan(whole, threads=1, **settings)) == everything(scan(whole, threads=2, **settings))
-
-
-def test_out_of_order_packets_of_an_older_window_are_put_into_it(tmp_path: Path) -> None:
-    """The first window that fills is not the first in time: both must keep their own packets."""
-    late = (
-        talk("10.0.0.1", 1500, NOON + 5 * MINUTES)
-        + talk("10.0.0.2", 50, NOON)
-        + talk("10.0.0.3", 1500, NOON + 600 * SECOND)
-    )
-    run = scan(write(tmp_path / "a.pcap", late), detector="exact", threshold=1)
-    assert summary(run) == [
-        (0, 50, [("10.0.0.2", 50)]),
-        (1, 1500, [("10.0.0.1", 1500)]),
-        (2, 1500, [("10.0.0.3", 1500)]),
-    ]
-    assert run.counters.late == 0
 
 
 # Files far out of order
@@ -188,12 +150,6 @@ def test_a_file_in_any_order_gives_the_same_bits(frames: Frames, wanted: list[An
     assert (run.counters.late, run.counters.stray, run.counters.packets) == (0, 0, len(frames))
     assert run.counters.revised > 0 or how in ("backwards", "parts")  # where older windows come late as a whole
     assert run.counters.no_inner_end == scan(write(tmp_path / "b.pcap", frames)).counters.no_inner_end
-
-
-def test_several_files_in_any_order_that_overlap(frames: Frames, wanted: list[Any], tmp_path: Path) -> None:
-    orders = out_of_order(frames)
-    paths = [write(tmp_path / f"{i}.pcap", orders[how][i::2]) for i, how in enumerate(("parts", "parts"))]
-    assert revised(*paths)[0] == wanted
 
 
 def test_a_window_all_of_which_lay_out_of_order_is_no_revision(tmp_path: Path) -> None:
@@ -269,16 +225,6 @@ def test_pipes_and_scans_that_do_not_ask_for_it_count_what_is_late(tmp_path: Pat
 # Strays
 
 
-@pytest.mark.parametrize("stray", [0, NOON - YEARS, NOON + YEARS])
-@pytest.mark.parametrize("where", [0, 1, 700, 2999, 3000])
-def test_a_stray_time_is_counted_and_makes_no_window(tmp_path: Path, stray: int, where: int) -> None:
-    frames = talk("10.0.0.1", 3000, step=200 * STEP)
-    frames.insert(where, packet(stray, "10.0.0.9", "172.16.0.1"))
-    run = scan(write(tmp_path / "a.pcap", frames), detector="exact")
-    assert summary(run) == [(0, 1500, [("10.0.0.1", 1500)]), (1, 1500, [("10.0.0.1", 1500)])]
-    assert (run.counters.stray, run.counters.late) == (1, 0)
-
-
 @pytest.mark.parametrize("stray", [0, NOON + YEARS])
 def test_a_stray_in_the_middle_of_one_of_two_inputs_delays_nobody(tmp_path: Path, stray: int) -> None:
     wanted = [(window, 3000, [("10.0.0.1", 1500), ("10.0.0.2", 1500)]) for window in (0, 1)]
@@ -297,14 +243,6 @@ def test_an_input_whose_first_time_is_a_stray_in_the_future_is_not_read_too_late
     run = scan(write(tmp_path / "a.pcap", frames), long, detector="exact")
     assert summary(run)[0] == (0, 4500, [("10.0.0.1", 3000), ("10.0.0.2", 1500)])
     assert run.counters.late == 0
-
-
-def test_a_small_old_capture_beside_a_large_new_one_is_no_stray(tmp_path: Path) -> None:
-    old = write(tmp_path / "old.pcap", talk("10.0.0.1", 5, NOON - YEARS))
-    new = write(tmp_path / "new.pcap", talk("10.0.0.2", 3000))
-    run = scan(old, new, detector="exact", threshold=1)
-    assert [hosts for _, _, hosts in summary(run)] == [[("10.0.0.1", 5)], [("10.0.0.2", 3000)]]
-    assert run.counters.stray == 0
 
 
 # Inputs that fail
@@ -359,22 +297,6 @@ def test_detectors_of_ipv4_only_count_what_they_skip(tmp_path: Path) -> None:
     assert (run.counters.ipv6, run.counters.skipped_family, count) == (200, 200, 1700)
 
 
-@pytest.mark.parametrize(
-    ("prefix", "host"), [(48, "2001:db8:1::/48"), (64, "2001:db8:1:2::/64"), (128, "2001:db8:1:2::5")]
-)
-def test_ipv6_hosts_read_as_their_prefix(tmp_path: Path, prefix: int, host: str) -> None:
-    path = write(tmp_path / "a.pcap", talk("2001:db8:1:2::5", 1500))
-    for detector in ("cube", "exact"):
-        ((_, _, hosts),) = summary(scan(path, ipv6_prefix=prefix, detector=detector))
-        assert [name for name, _ in hosts] == [host]
-
-
-def test_inner_prefixes_longer_than_host_prefixes_find_their_hosts(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", talk("2001:db8::1:5", 1500, base="2001:db8::2:0"))
-    ((_, _, hosts),) = summary(scan(path, inner=["2001:db8::1:0/112"], detector="exact"))
-    assert hosts == [("2001:db8::/64", 1500)]
-
-
 def test_every_side_and_direction_has_its_own_detector(tmp_path: Path) -> None:
     frames = talk("10.0.0.1", 30) + talk("10.0.0.1", 20, base="172.16.0.20", inbound=True)  # ten peers answer
     frames += [packet(NOON, "192.0.2.1", "192.0.2.2"), packet(NOON, "10.0.0.1", "10.0.0.1")]
@@ -390,12 +312,6 @@ def test_every_side_and_direction_has_its_own_detector(tmp_path: Path) -> None:
     assert (run.counters.no_inner_end, run.counters.same_ends, window.packets) == (1, 1, 52)
     (outer,) = scan(path, detector="exact", threshold=1, watch=["outer"])
     assert {str(f.host) for f in outer} == {f"172.16.0.{i}" for i in range(40)}
-
-
-def test_excluded_hosts_are_not_found_but_are_peers(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 50, base="10.0.1.0"))
-    ((_, _, hosts),) = summary(scan(path, detector="exact", threshold=1, exclude=["10.0.0.1"]))
-    assert hosts == [(f"10.0.1.{i}", 1) for i in range(50)]
 
 
 class Haunted(sh.Exact):
@@ -440,12 +356,6 @@ def test_top_gives_the_largest_hosts_over_all_parts(whole: Path) -> None:
     assert [len(w.found) for w in scan(whole, threshold=1000, top=1)] == [1, 1, 1]
 
 
-def test_the_usual_threshold() -> None:
-    assert Settings().least_peers == 1024
-    assert Settings(top=5).least_peers is None
-    assert Settings(top=5, threshold=10).least_peers == 10
-
-
 def test_a_closed_window_is_not_held(whole: Path) -> None:
     """The next window's cubes are made while the caller looks at this one: nobody else may keep it alive."""
     run = iter(scan(whole))
@@ -465,46 +375,32 @@ def test_a_scan_that_is_left_stops_its_readers(whole: Path) -> None:
             assert not thread.is_alive()
 
 
-def test_a_scan_that_was_left_is_not_read_a_second_time(whole: Path) -> None:
+def test_a_scan_that_was_left_or_closed_or_has_failed_is_not_read_a_second_time(
+    whole: Path, tmp_path: Path, frames: Frames
+) -> None:
     for paths in ((whole,), (whole, whole)):
-        run = scan(*paths, block_bytes=600)
-        iter(run)  # nothing has been read yet
-        next(iter(run))
+        left = scan(*paths, block_bytes=600)
+        iter(left)  # nothing has been read yet
+        next(iter(left))
         with pytest.raises(UsageError, match="left before its end"):
-            next(iter(run))
-
-
-def test_a_scan_that_was_closed_is_left_also_where_its_iterator_is_kept(whole: Path) -> None:
-    run = scan(whole, block_bytes=600)
-    windows = iter(run)
+            next(iter(left))
+    closed = scan(whole, block_bytes=600)
+    windows = iter(closed)
     next(windows)
-    assert iter(run) is windows
+    assert iter(closed) is windows
     windows.close()
     with pytest.raises(UsageError, match="left before its end"):
-        iter(run)
-
-
-def test_a_scan_that_has_failed_is_not_read_a_second_time(tmp_path: Path, frames: Frames) -> None:
-    path = write(tmp_path / "damaged.pcap", frames)
-    with path.open("r+b") as file:
-        file.seek(24 + 8)
-        file.write(b"\xff" * 4)
-    run = scan(path)
-    with pytest.raises(InputError):
-        list(run)
-    with pytest.raises(UsageError, match="left before its end"):
-        list(run)
-
-
-def test_packets_before_damage_are_counted_by_what_became_of_them(tmp_path: Path, frames: Frames) -> None:
-    path = write(tmp_path / "damaged.pcap", frames)
-    with path.open("ab") as file:
+        iter(closed)
+    damaged = write(tmp_path / "damaged.pcap", frames)
+    with damaged.open("ab") as file:
         file.write(b"\xff" * 16)
-    run = scan(path, inner=["203.0.113.0/28"])
+    failed = scan(damaged, inner=["203.0.113.0/28"])
     with pytest.raises(InputError):
-        list(run)
-    counters = run.counters
+        list(failed)
+    counters = failed.counters  # packets before damage are counted by what became of them
     assert counters.no_inner_end + counters.same_ends == counters.ipv4 + counters.ipv6 > 0
+    with pytest.raises(UsageError, match="left before its end"):
+        list(failed)
 
 
 def test_the_key_changes_the_bits_and_not_the_answer(whole: Path) -> None:
@@ -512,44 +408,6 @@ def test_the_key_changes_the_bits_and_not_the_answer(whole: Path) -> None:
     for one, other in zip(a, b, strict=True):
         assert one[4] != other[4]
         assert [f.host for f in one[2]] == [f.host for f in other[2]]
-
-
-# Settings that cannot be
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"watch": ["inside"]}, 'watch="inside": one of inner, outer'),
-        ({"direction": ["up"]}, 'direction="up": one of any, out, in'),
-        ({"watch": ["outer"]}, 'watch="outer" needs inner=, because'),
-        ({"detector": "magic"}, 'detector="magic": one of'),
-        ({"threshold": 0}, "^threshold 0: must be a number of peers, at least 1"),
-        ({"threshold": float("nan")}, "^threshold nan: must be a number of peers, at least 1"),
-        ({"top": 0}, "^top 0: must be a number of hosts, at least 1"),
-        ({"memory": "1MiB", "memory_total": "1MiB", "threads": 1}, 'memory_total="1MiB": this scan may reach 11 MiB'),
-        ({"memory": "lots", "memory_total": "1MiB"}, "'lots' is not a size"),
-    ],
-)
-def test_bad_settings_name_the_option(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Settings(**settings)
-
-
-def test_memory_total_counts_every_part_once() -> None:
-    common: dict[str, Any] = {"memory": "4MiB", "inner": ["10.0.0.0/8"], "threads": 1}
-    both = 2 * (4 + 2 + 4) << 20  # two families: cube, waiting pairs, a thread's caches
-    assert Settings(**common).most_memory == both
-    assert Settings(**common, watch=["inner", "inner"]).most_memory == both
-    assert Settings(**common, watch=["inner", "outer"], direction=["out", "in"]).most_memory == 4 * both
-    Settings(**common, memory_total="20MiB")
-
-
-def test_a_bad_window_or_device_is_refused(whole: Path) -> None:
-    with pytest.raises(UsageError, match="'5 parsecs' is not a duration"):
-        sh.scan(whole, window="5 parsecs")
-    with pytest.raises(UsageError, match="device 'abacus'"):
-        list(sh.scan(whole, device="abacus", memory="1MiB"))
 
 
 def test_progress_reaches_the_end(whole: Path) -> None:

@@ -54,7 +54,7 @@ def test_windows_of_random_inputs() -> None:
     """Whether an input is short depends on its first and last time alone, and nothing is lost either way."""
     chance = random.Random(7)
     joined = 0
-    for _ in range(2000):
+    for _ in range(500):
         start = NOON + chance.randrange(LENGTH)
         spread = chance.choice([LENGTH // 10, LENGTH // 2, LENGTH - 1, LENGTH, 2 * LENGTH, 5 * LENGTH])
         count = chance.choice([1, 2, 8, 40])
@@ -66,7 +66,7 @@ def test_windows_of_random_inputs() -> None:
             assert found == [(Window(times[0], times[-1]), times)]
         else:
             assert found == apart
-    assert joined > 100
+    assert joined > 25
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -17,12 +17,12 @@ import pytest
 import superhosts as sh
 from livescans import EXACT, Clock, Pipes, Start, some
 from superhosts.core.pairs import Window
-from superhosts.core.results import SuperHosts
+from superhosts.core.results import Searchable, Selection, SuperHosts
 from superhosts.errors import UsageError
-from superhosts.jit.pool import Reuse
-from superhosts.pipeline.builder import WindowBuilder, WindowResult
+from superhosts.jit.memory import Reuse
+from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
-from superhosts.pipeline.settings import MOST_PANES, Settings
+from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import MOST_KEPT, PaneQueue, SlidingPanes
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.capture import open_capture
@@ -89,7 +89,7 @@ def last_revisions(run: Any) -> dict[int, tuple[int, list[tuple[Any, ...]]]]:
     return {each.window.end: (each.packets, rows(each)) for each in run}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_are_those_of_each_window_alone(tmp_path: Path, way: str, seed: int) -> None:
     frames = random_traffic(seed)
@@ -104,15 +104,6 @@ def test_rows_are_those_of_each_window_alone(tmp_path: Path, way: str, seed: int
     if way == "exact or not":
         states = {row[-2] for _, part in expected.values() for row in part}
         assert states == {True, False} or seed % 2  # both are tested
-
-
-def test_a_window_of_one_slide_is_a_tumbling_one(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", random_traffic(2))
-    plain, sliding = (
-        [(each.window, each.packets, rows(each)) for each in sh.scan(path, window="4m", top=3, slide=slide, **COMMON)]
-        for slide in ("", "4m")
-    )
-    assert plain == sliding
 
 
 @pytest.mark.slow
@@ -211,21 +202,28 @@ def crowd_of(peers: range, settings: Settings) -> Sketch:
     return sketch
 
 
+TINY = Settings(memory="64KiB", **COMMON)
+LIMIT = sh.Cube("64KiB", device="cpu").geometry.exact_pairs  # of a detector with these settings
+
+
+def slide(queue: PaneQueue, pane: Sketch, panes: int) -> Any:
+    """Add a pane to a queue of at most `panes`; return the detector of their union."""
+    if len(queue) == panes:
+        queue.pop()
+    queue.push(pane)
+    return queue.union().part(sh.Part())
+
+
 def test_windows_are_exact_if_and_only_if_their_pairs_fit() -> None:
     """While windows are dense, the unions of both stacks are dense before they have to be; what fits is exact."""
-    settings = Settings(memory="64KiB", **COMMON)
-    limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
-    many, few = [limit // 3] * 14, [limit // 10] * 6
-    at_the_limit = [limit // 4, limit // 4, limit // 4, limit - 3 * (limit // 4)] * 2
+    many, few = [LIMIT // 3] * 14, [LIMIT // 10] * 6
+    at_the_limit = [LIMIT // 4, LIMIT // 4, LIMIT // 4, LIMIT - 3 * (LIMIT // 4)] * 2
     sizes = [*few, *many, *at_the_limit, *many, *few, *many, *(size + 1 for size in at_the_limit)]
     edges = np.cumsum([0, *sizes]).tolist()
     queue, states, back, front = PaneQueue(), [], [], []
     for number in range(len(sizes)):
-        if len(queue) == 4:
-            queue.pop()
-        queue.push(crowd_of(range(edges[number], edges[number + 1]), settings))
-        union = queue.union().part(sh.Part())
-        alone = crowd_of(range(edges[max(0, number - 3)], edges[number + 1]), settings).part(sh.Part())
+        union = slide(queue, crowd_of(range(edges[number], edges[number + 1]), TINY), 4)
+        alone = crowd_of(range(edges[max(0, number - 3)], edges[number + 1]), TINY).part(sh.Part())
         assert (union.exact, union.exact_count()) == (alone.exact, alone.exact_count()), number
         assert union == alone, number
         states.append(union.exact)
@@ -242,18 +240,13 @@ def changes(states: list[bool]) -> int:
 
 def test_the_memory_of_panes_that_are_kept_is_bounded() -> None:
     """Panes with the same pairs fit together, so all of them would be kept besides their unions."""
-    settings = Settings(memory="64KiB", **COMMON)
-    limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
-    same, other = range(limit // 2), range(limit, 2 * limit)
-    queue = PaneQueue()
+    same, other, queue = range(LIMIT // 2), range(LIMIT, 2 * LIMIT), PaneQueue()
     for number in range(20):
-        if len(queue) == 8:
-            queue.pop()
-        queue.push(crowd_of(other if number % 8 == 0 else same, settings))
-        alone = crowd_of(other, settings).part(sh.Part())
+        union = slide(queue, crowd_of(other if number % 8 == 0 else same, TINY), 8)
+        alone = crowd_of(other, TINY).part(sh.Part())
         if number:
-            alone.merge(crowd_of(same, settings).part(sh.Part()))
-        assert queue.union().part(sh.Part()) == alone, number
+            alone.merge(crowd_of(same, TINY).part(sh.Part()))
+        assert union == alone, number
         kept = sum(each.oldest.memory for each in queue._front if each.oldest)
         assert kept <= MOST_KEPT * alone.geometry.memory, number
     assert len(queue._front) >= 3
@@ -266,62 +259,56 @@ def test_windows_in_memory_that_was_used_before() -> None:
     limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
     size, queue, lent = limit // 2, PaneQueue(), []
     for number in range(14):
-        if len(queue) == 4:
-            queue.pop()
-        queue.push(crowd_of(range(number * size, (number + 1) * size), settings))
-        union = queue.union().part(sh.Part())
+        union = slide(queue, crowd_of(range(number * size, (number + 1) * size), settings), 4)
         alone = crowd_of(range(max(0, number - 3) * size, (number + 1) * size), settings).part(sh.Part())
         assert union == alone, number
         lender = Reuse.lender(union.engine.arrays()["bits"].nbytes)
         lent.append(0 if lender is None else lender.made)
     assert lent[-8] == lent[-1] > 0
     for _ in range(4):  # Empty panes push the others out: the memory is free again.
-        queue.pop()
-        queue.push(sketch_of(range(1), settings))
-        queue.union()
+        slide(queue, sketch_of(range(1), settings), 4)
     assert queue._reuse is None
 
 
 def test_few_hosts_with_most_of_the_pairs_cost_no_more_merges() -> None:
     """Their columns are full, so that a dense union never shows that its pairs do not fit."""
-    settings = Settings(memory="64KiB", **COMMON)
-    limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
-    size, queue, slides = limit // 8, PaneQueue(), 60
-    for number in range(slides):
-        if len(queue) == 12:
-            queue.pop()
-        queue.push(sketch_of(range(number * size, (number + 1) * size), settings))
-        union = queue.union().part(sh.Part())
+    size, queue = LIMIT // 8, PaneQueue()
+    for number in range(60):
+        union = slide(queue, sketch_of(range(number * size, (number + 1) * size), TINY), 12)
         assert union.exact == (number < 8), number
         assert union.exact or not union.surely_exceeds_exact()
     assert queue.merges < 160  # 183 if unions are made in vain at each turn
     for number in range(12):  # A window that fits removes the doubt.
-        queue.pop()
-        queue.push(sketch_of(range(number), settings))
-        queue.union()
+        slide(queue, sketch_of(range(number), TINY), 12)
     assert not queue._doubtful
 
 
 def test_memory_of_cubes_does_not_wait_beside_panes_that_are_cubes() -> None:
-    settings = Settings(memory="64KiB", **COMMON)
-    limit = sketch_of(range(1), settings).part(sh.Part()).geometry.exact_pairs
     queue = PaneQueue()
     for number in range(9):
-        if len(queue) == 3:
-            queue.pop()
         large = number in (4, 5)
-        size = limit + 1 if large else limit // 2
-        queue.push(crowd_of(range(number * 2 * limit, number * 2 * limit + size), settings))
-        queue.union()
+        size = LIMIT + 1 if large else LIMIT // 2
+        slide(queue, crowd_of(range(number * 2 * LIMIT, number * 2 * LIMIT + size), TINY), 3)
         assert (queue._reuse is None) == (large or number < 2), number
 
 
 # Windows that are made while packets are counted
 
 
-def test_another_selection_waits_for_the_window_that_is_being_made(tmp_path: Path) -> None:
-    path = write(tmp_path / "all.pcap", every_minute(8))
-    run = sh.scan(path, window="4m", slide="1m", memory="1MiB", threshold=1000, **COMMON)
+@pytest.fixture(scope="module")
+def minutes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a capture of eight panes of more packets than are read at once: windows close before the end."""
+    times = [NOON + pane * SLIDE + place for pane in range(8) for place in range(2000)]
+    frames = [packet(time, "10.0.0.1", number(time % 3000)) for time in times]
+    return write(tmp_path_factory.mktemp("minutes") / "all.pcap", frames)
+
+
+def sliding_scan(path: Path, **settings: Any) -> Scan:
+    return sh.scan(path, window="4m", slide="1m", memory="1MiB", **settings, **COMMON)
+
+
+def test_another_selection_waits_for_the_window_that_is_being_made(minutes: Path) -> None:
+    run = sliding_scan(minutes, threshold=1000)
     ahead = run._ahead
     assert ahead is not None
     ahead._begun = Future()
@@ -334,40 +321,27 @@ def test_another_selection_waits_for_the_window_that_is_being_made(tmp_path: Pat
     assert run.settings.threshold == 7
 
 
-def test_a_scan_that_has_ended_keeps_no_panes(tmp_path: Path) -> None:
-    path = write(tmp_path / "all.pcap", every_minute(8))
-    run = sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON)
+def test_a_scan_that_has_ended_keeps_no_panes(minutes: Path) -> None:
+    run = sliding_scan(minutes)
     assert len(list(run)) == 8
     assert run._sliding is not None
     assert len(run._sliding._queue) == 0
-
-
-def fails_in(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the search of one window fail."""
-    search, calls = WindowBuilder.search, iter(range(1, 100))
-
-    def failing(self: WindowBuilder, sketch: Sketch) -> tuple[SuperHosts, int]:
-        if next(calls) == number:
-            raise UsageError("no luck")
-        return search(self, sketch)
-
-    monkeypatch.setattr(WindowBuilder, "search", failing)
 
 
 def threads_of_windows() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name.startswith("superhosts-windows")]
 
 
-def every_minute(panes: int, packets: int = 2000) -> Frames:
-    """Return more packets than are read at once, so that windows close before the end."""
-    times = (NOON + pane * SLIDE + place for pane in range(panes) for place in range(packets))
-    return [packet(time, "10.0.0.1", number(time % 3000)) for time in times]
+def test_an_error_of_a_window_comes_in_its_place(minutes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search, calls = Selection.search, iter(range(1, 100))
 
+    def failing(self: Selection, searched: Searchable) -> tuple[SuperHosts, int]:
+        if next(calls) == 4:
+            raise UsageError("no luck")
+        return search(self, searched)
 
-def test_an_error_of_a_window_comes_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "all.pcap", every_minute(8))
-    fails_in(4, monkeypatch)
-    run = iter(sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON))
+    monkeypatch.setattr(Selection, "search", failing)
+    run = iter(sliding_scan(minutes))
     ends = [next(run).window.end // SLIDE - NOON // SLIDE for _ in range(3)]
     assert ends == [1, 2, 3]
     with pytest.raises(UsageError, match="no luck"):
@@ -375,18 +349,16 @@ def test_an_error_of_a_window_comes_in_its_place(tmp_path: Path, monkeypatch: py
     assert not threads_of_windows()
 
 
-def test_a_loop_that_is_left_ends_the_thread(tmp_path: Path) -> None:
-    path = write(tmp_path / "all.pcap", every_minute(8))
-    for window in sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON):
+def test_a_loop_that_is_left_ends_the_thread(minutes: Path) -> None:
+    for window in sliding_scan(minutes):
         assert window.packets == 2000
         break
     gc.collect()
     assert not threads_of_windows()
 
 
-def test_windows_before_an_error_of_an_input_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "all.pcap", every_minute(8))
-    whole = list(sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON))
+def test_windows_before_an_error_of_an_input_come_first(minutes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = list(sliding_scan(minutes))
     read = Scan._read
 
     def damaged(self: Scan) -> Iterator[Any]:
@@ -394,7 +366,7 @@ def test_windows_before_an_error_of_an_input_come_first(tmp_path: Path, monkeypa
         raise sh.InputError("damaged", file="all.pcap")
 
     monkeypatch.setattr(Scan, "_read", damaged)
-    run = iter(sh.scan(path, window="4m", slide="1m", memory="1MiB", **COMMON))
+    run = iter(sliding_scan(minutes))
     found = [(window.window, window.packets) for window in islice(run, 7)]
     with pytest.raises(sh.InputError, match="damaged"):
         next(run)
@@ -447,34 +419,3 @@ def check_gaps(sliding: SlidingPanes, settings: Settings, *, keeps_all: bool) ->
     sliding.clear()
     (first,) = sliding.add(next(panes_of({3: 2}, settings)))
     assert (first.packets, first.window) == (2, Window(0, LENGTH))
-
-
-# Settings
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"window": "5m", "slide": "2m"}, 'slide="2m": the window (5m) has to be a multiple of it'),
-        ({"window": "5m", "slide": "10m"}, 'slide="10m": the window (5m) has to be a multiple of it'),
-        ({"window": "all", "slide": "1m"}, 'slide="1m": not with window="all"'),
-        ({"window": "5m", "slide": "soon"}, "'soon' is not a duration"),
-        ({"window": "30d", "slide": "1s"}, f"a window has at most {MOST_PANES:,} panes, and 30d would have 2,592,000"),
-        ({"window": "5m", "slide": "30s", "memory_total": "1GiB"}, "in 16 sketches of panes and unions"),
-    ],
-)
-def test_settings_that_cannot_be(settings: dict[str, str], words: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        Settings(**settings)  # type: ignore[arg-type]
-    assert words in str(raised.value)
-
-
-def test_memory_and_panes() -> None:
-    plain, sliding = Settings(window="5m"), Settings(window="5m", slide="30s")
-    assert (plain.panes, plain.slides, plain.most_sketches) == (1, False, 1)
-    assert (sliding.panes, sliding.slides, sliding.most_sketches) == (10, True, 16)
-    # Panes have, or had, pairs that wait for half as much memory again.
-    assert sliding.most_memory - plain.most_memory == (10 * 3 // 2 + 5) * len(plain.parts) * plain.cube_memory
-    assert sliding.of_panes == Settings(window="30s")
-    assert "slide" not in plain.fingerprint
-    assert sliding.fingerprint["slide"] == "30s"

@@ -65,12 +65,6 @@ def test_a_run_that_is_resumed_gives_the_rest(tmp_path: Path, after: int, split:
     assert (counters.repeated, counters.late, counters.stray, counters.packets) == (done, 0, 0, len(frames))
 
 
-def test_resuming_at_any_time_takes_whole_windows(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=1))
-    for frontier, wanted in ((NOON + LENGTH - 1, 2), (NOON + LENGTH, 1), (NOON + LENGTH + 1, 1)):
-        assert len(list(Scan([open_capture(path)], Settings(**EXACT), RunOptions(resume_from=frontier)))) == wanted
-
-
 @pytest.mark.slow
 def test_a_folder_that_is_stopped_and_followed_again(tmp_path: Path) -> None:
     """Stopped again and again, at any place, while a capture program writes: together the bits of one run."""
@@ -187,29 +181,6 @@ def test_a_stop_leaves_what_can_be_read_again(tmp_path: Path, live: Start) -> No
     assert last.window.start == NOON
 
 
-@pytest.mark.slow
-def test_a_stop_while_nothing_comes(pipe: Pipes, live: Start, tmp_path: Path) -> None:
-    for sources in ([open_capture(pipe().path)], [folder(tmp_path)], [folder(tmp_path), open_capture(pipe().path)]):
-        before = set(threading.enumerate())
-        run = Live(sources)
-        run.rest()
-        run.stop()
-        assert run.results == []
-        for thread in set(threading.enumerate()) - before:
-            thread.join(SOON)
-            assert not thread.is_alive()
-
-
-def test_a_stop_of_a_scan_without_grace(pipe: Pipes) -> None:
-    end = pipe()
-    run = Live([open_capture(end.path)], grace=None)
-    end.send(some(7))
-    run.read(7)
-    run.stop()
-    assert run.seen == [(0, 7)]
-    assert run.results[0].partial
-
-
 def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes) -> None:
     """Ctrl-C goes to tcpdump, too, which then writes what it has in its buffer."""
     pace = replace(QUICK, drain=SOON, linger=SOON)
@@ -303,18 +274,6 @@ def test_a_process_that_reads_standard_input_ends_without_a_crash() -> None:
     assert child.wait(SOON) == 0  # stdin stays open all the while
     out, err = child.communicate()
     assert (out.decode().strip(), err) == ("[(3, True)]", b"")
-
-
-def test_open_window_is_the_earliest(pipe: Pipes, live: Start) -> None:
-    end, clock = pipe(), Clock()
-    run = live(open_capture(end.path), clock=clock)
-    assert run.scan.open_window() is None
-    end.send(some(3, window=1))
-    run.read(3)
-    assert run.scan.open_window() == Window(NOON + LENGTH, NOON + 2 * LENGTH)
-    end.send(some(1))
-    run.read(4)
-    assert run.scan.open_window() == Window(NOON, NOON + LENGTH)
 
 
 def test_at_each_window_the_next_one_is_open_already(tmp_path: Path) -> None:

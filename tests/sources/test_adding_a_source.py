@@ -41,12 +41,6 @@ class ToySource(Source):
         self.counters.count(block)
         yield block
 
-    def position(self) -> int:
-        return self.counters.packets
-
-    def size(self) -> int | None:
-        return self._peers
-
 
 # A source by the first bytes of a file: "TOYFLOWS", then source and destination address of each flow.
 
@@ -59,7 +53,6 @@ class ToyFile(Source):
         self.replays, self.live = file.reopens, file.live
         self.counters = SourceCounters()
         self._file = file
-        self._position = 0
 
     def first_time(self) -> int | None:
         return NOON
@@ -68,18 +61,12 @@ class ToyFile(Source):
         stream, data, view = self._file.open(), bytearray(), bytearray(1 << 16)
         while got := stream.readinto(memoryview(view)):
             data += view[:got]
-        self._position = stream.position()
+        self._bytes = stream.position()
         stream.close()
         ends = np.frombuffer(data[len(MAGIC) :], ">u4").astype(np.uint32).reshape(-1, 2)
         block = (PacketBatch(4, ends[:, 0], ends[:, 1], np.full(len(ends), NOON)),)
         self.counters.count(block)
         yield block
-
-    def position(self) -> int:
-        return self._position
-
-    def size(self) -> int | None:
-        return self._file.size
 
 
 def toy_flows(peers: int) -> bytes:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gzip
 import os
-import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,13 +138,6 @@ def test_nearly_all_guesses_are_right(kind: str, tmp_path: Path) -> None:
     assert confirmed(path, 4096, 5000) == pieces - 1  # the first one has the header
 
 
-def test_times_far_from_those_before_are_confirmed_again_after_a_while(tmp_path: Path) -> None:
-    frames = [(T + number // 2000 * 10**9 * 86400 * 365, PLAIN) for number in range(6000)]
-    path = write(tmp_path, p.pcap(frames))
-    check(path, 4096)
-    assert confirmed(path, 4096) > 60
-
-
 @pytest.mark.slow
 def test_pcapng_that_changes_on_the_way(tmp_path: Path) -> None:
     path = write(tmp_path, mixed_pcapng() * 5)
@@ -229,18 +220,6 @@ def test_damage(kind: str, damage: list[tuple[int, int]], size: int, room: int, 
     check(write(tmp_path, bytes(data)), size, room)
 
 
-@given(
-    seed=st.integers(0, 2**32),
-    kind=st.sampled_from([*CAPTURES]),
-    size=st.integers(40, 5000),
-    room=st.integers(16, 9000),
-)
-def test_any_frames_in_any_pieces(seed: int, kind: str, size: int, room: int, tmp_path: Path) -> None:
-    random = Random(seed)
-    frames = [(T + 1000 * i, random.choice((PLAIN, WIDE, b"")) + bytes(random.randrange(1500))) for i in range(80)]
-    check(write(tmp_path, CAPTURES[kind](frames)), size, room)
-
-
 @pytest.mark.parametrize("kind", ["pcap", "pcapng"])
 def test_records_larger_than_pieces(kind: str, tmp_path: Path) -> None:
     large = PLAIN + bytes((1 << 26) - 100 - len(PLAIN))
@@ -253,12 +232,6 @@ def test_records_larger_than_pieces(kind: str, tmp_path: Path) -> None:
     whole = check(path, 10_000)
     assert whole.counters.packets == 803
     check(path, 1 << 20, 1 << 20, expected=whole)
-
-
-def test_zeros_are_records_of_a_file_that_begins_at_zero(tmp_path: Path) -> None:
-    """All places look like records there; those that are none are not confirmed."""
-    frames = [(1000, PLAIN + bytes(301)), (1000, b"")] * 50
-    check(write(tmp_path, p.pcap(frames)), 333)
 
 
 def test_small_files_compressed_ones_and_pipes_are_left_to_one_thread(tmp_path: Path) -> None:
@@ -295,21 +268,6 @@ def test_bytes_that_are_added_while_reading_are_read(tmp_path: Path) -> None:
     assert (counters.packets, counters.warnings) == (200, [])
 
 
-def test_a_file_that_is_truncated_while_it_is_read_ends_there(tmp_path: Path) -> None:
-    data = p.pcap([(T + 1000 * i, PLAIN) for i in range(2000)])
-    path = write(tmp_path, data)
-    reader = opened(path, 1000)
-    times = []
-    for _ in range(3):
-        times += [time for batch in reader.read() or () for time in batch.time.tolist()]
-    os.truncate(path, 5000)
-    while (block := reader.read()) is not None:
-        times += [time for batch in block for time in batch.time.tolist()]
-    reader.close()
-    assert times == [T + 1000 * i for i in range(len(times))]
-    assert 5000 // 66 - 1 <= len(times) < 2000
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_file_that_becomes_shorter_is_said_also_where_a_record_ends(threads: int, tmp_path: Path) -> None:
     data = p.pcap([(T + 1000 * i, PLAIN) for i in range(2000)])
@@ -323,27 +281,6 @@ def test_a_file_that_becomes_shorter_is_said_also_where_a_record_ends(threads: i
     said = [text for text in source.counters.warnings if "has become shorter while it was read" in text]
     assert len(said) == 1
     assert f"of {len(data):,} bytes" in said[0]
-
-
-def test_nothing_is_read_ahead_behind_the_end(tmp_path: Path) -> None:
-    path = write(tmp_path, p.pcap([(T, PLAIN)] * 2000))
-    reader, other = opened(path, 1000), opened(path, 1000)
-    assert reader.read()
-    before = reader.ahead()
-    os.truncate(path, 1000)
-    other.close()  # from now on, more may be read ahead
-    assert reader.read() is None
-    assert reader.ahead() == before > 0
-    reader.close()
-
-
-@needs_proc
-def test_a_reader_that_cannot_be_made_leaves_nothing_open(tmp_path: Path) -> None:
-    path = write(tmp_path, p.pcap(mixed(300)))
-    before = open_descriptors()
-    with pytest.raises(MemoryError):
-        open_pieces(Input(path), SourceCounters(), 1 << 60, Cutting(1000, ROOM, threads=3))
-    assert open_descriptors() == before
 
 
 @needs_proc
@@ -365,24 +302,6 @@ def test_a_reader_that_is_closed_early_leaves_nothing_open(tmp_path: Path) -> No
     for _ in range(20):
         read_one()
     assert open_descriptors() == before
-    assert reading_threads() - others <= 3
-
-
-def test_many_files_at_once_share_the_threads(tmp_path: Path) -> None:
-    path = write(tmp_path, p.pcap(mixed(300)))
-    expected = reading(path, ONE_THREAD)
-    others = reading_threads()
-    readers = [opened(path, 700) for _ in range(20)]
-    found = [0] * len(readers)
-    while any(reader is not None for reader in readers):
-        for number, reader in enumerate(readers):
-            block = reader.read() if reader else None
-            if block is not None:
-                found[number] += sum(len(batch) for batch in block)
-            elif reader:
-                reader.close()
-                readers[number] = None  # type: ignore[call-overload]
-    assert found == [sum(map(len, expected.packets.values()))] * len(found)
     assert reading_threads() - others <= 3
 
 
@@ -450,35 +369,8 @@ def test_a_scan_says_how_many_threads_read(tmp_path: Path) -> None:
     assert two in ([5000, 1], [5000, 2])  # one, if it is done before there is more to read
 
 
-PLAIN_PYTHON = """
-import sys
-from superhosts.sources.capture import open_capture
-from superhosts.sources.capture import Cutting
-
-source = open_capture(sys.argv[1], cutting=Cutting(1000, threads=3))
-print(sum(len(batch) for block in source.blocks() for batch in block))
-"""
-
-
-def test_a_file_is_read_with_numba_switched_off(tmp_path: Path) -> None:
-    path = write(tmp_path, p.pcap([(T, PLAIN)] * 100))
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-c", PLAIN_PYTHON, str(path)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
-    assert (ended.stdout, ended.returncode) == ("100\n", 0), ended.stderr
-
-
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     stream = FileStream("name", os.open(tmp_path, os.O_RDONLY))
     with pytest.raises(InputError, match="name: cannot be read: "):
         stream.readinto(memoryview(bytearray(10)))
     stream.close()
-
-
-def test_a_damaged_length_hides_no_packet_before_it(tmp_path: Path) -> None:
-    start = p.pcap([(T + i, PLAIN) for i in range(500)])
-    path = write(tmp_path, start + struct.pack("<IIII", 0, 0, 1 << 30, 0) + p.record(T, PLAIN) * 500)
-    for size in (100, 1000, 5000):
-        whole = check(path, size)
-        assert whole.counters.packets == 500
-        assert f"byte {len(start)}: damaged" in whole.error

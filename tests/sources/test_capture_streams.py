@@ -8,7 +8,6 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,46 +49,10 @@ def test_compressed_is_the_same_as_plain(kind: str, capture: str, tmp_path: Path
     assert source.position() == source.size()
 
 
-@pytest.mark.parametrize("kind", COMPRESSORS)
-def test_members_one_after_the_other_are_one_stream(kind: str, tmp_path: Path) -> None:
-    data, compress = CAPTURES["pcap"], COMPRESSORS[kind]
-    plain = rows(write(tmp_path, data))
-    cuts = [0, 1, 30, 31, 5000, len(data)]
-    parts = [compress(data[a:b]) for a, b in pairwise(cuts)]
-    assert rows(write(tmp_path, b"".join(parts))) == plain
-    assert rows(write(tmp_path, (bytes(8) if kind != "zstd" else b"").join(parts) + bytes(16))) == plain
-
-
 def test_a_skippable_zstd_frame_may_come_first(tmp_path: Path) -> None:
     data = CAPTURES["pcap"]
     skippable = struct.pack("<II", 0x184D2A53, 5) + b"hello"
     assert rows(write(tmp_path, skippable + zstd(data) + skippable)) == rows(write(tmp_path, data))
-
-
-def test_more_than_one_chunk_of_compressed_bytes(tmp_path: Path) -> None:
-    noise = os.urandom(1 << 20)
-    frames = [(T, PLAIN + noise[i : i + 1000]) for i in range(0, len(noise), 1000)]
-    plain = rows(write(tmp_path, p.pcap(frames)))
-    for compress in COMPRESSORS.values():
-        assert rows(write(tmp_path, compress(p.pcap(frames)))) == plain
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", COMPRESSORS)
-def test_compressed_data_that_ends_early_is_a_warning(kind: str, tmp_path: Path) -> None:
-    noise = os.urandom(600_000)  # does not compress, and zstd decompresses 128 KiB at a time
-    frames = [(T + i * 1000, PLAIN + noise[i * 1500 : i * 1500 + 1500]) for i in range(400)]
-    packed = COMPRESSORS[kind](p.pcap(frames))
-    seen = -1
-    lengths = sorted({*range(6, 60), *range(60, len(packed), 40_009), len(packed) - 1})
-    for length in lengths:
-        found, counters = rows(write(tmp_path, packed[:length]))
-        assert len(found) >= seen
-        seen = len(found)
-        assert len(counters.warnings) == 1
-        assert "capture: " in counters.warnings[0]
-        assert f"the {kind} data ends early" in counters.warnings[0]
-    assert seen > 300
 
 
 @pytest.mark.parametrize("kind", COMPRESSORS)
@@ -216,29 +179,6 @@ def test_a_live_pipe_is_handed_out_as_it_arrives(kind: str, peek: bool, tmp_path
     assert source.counters.warnings == []
     assert source.position() == sum(map(len, parts))
     assert source.size() is None
-
-
-def test_a_pipe_that_gives_one_byte_at_a_time(tmp_path: Path) -> None:
-    data = gzip.compress(p.pcap(mixed(30)))
-    pipe = Writer(tmp_path)
-    opened = threading.Event()
-
-    def drip() -> None:
-        for value in data:
-            pipe.write(bytes([value]))
-        opened.wait(240)  # a pipe that is closed before anybody opens it keeps its reader waiting
-        pipe.close()
-
-    source = open_capture(pipe.path)
-    thread = threading.Thread(target=drip)
-    thread.start()
-    assert source.first_time() == T
-    opened.set()
-    times = sorted(time for block in source.blocks() for batch in block for time in batch.time.tolist())
-    thread.join()
-    found, counters = rows(write(tmp_path, p.pcap(mixed(30))))
-    assert times == sorted(row[3] for row in found)
-    assert source.counters == counters
 
 
 @pytest.mark.parametrize("real", [True, False])

@@ -36,14 +36,3 @@ def test_memory_is_lent_again_only_when_the_last_view_is_gone() -> None:
     assert part.tolist() == [1] * 5
     del part
     assert lender.borrow().time4.ctypes.data == place
-
-
-def test_columns_outlive_their_lender() -> None:
-    columns = ColumnLender(10, 10).borrow()
-    fill(columns, 7)
-    assert columns.src6.sum() == 140
-
-
-def test_memory_that_the_system_does_not_have_is_a_memory_error() -> None:
-    with pytest.raises(MemoryError, match="bytes of memory"):
-        ColumnLender(1 << 56, 1).borrow()

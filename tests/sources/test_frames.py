@@ -16,9 +16,9 @@ from links import AGGREGATE, SNAP4, radiotap, subframe, wireless
 from superhosts.core import pairs as d
 from superhosts.sources.base import TUNNELS as MODES
 from superhosts.sources.base import Wants
-from superhosts.sources.capture import Cutting, open_capture
+from superhosts.sources.capture import Cutting
 from superhosts.sources.frames.links import MOST_SUBFRAMES
-from tunnels import IN4, INNER4, INNER6, TCP, TUNNELS, around, extension, udp
+from tunnels import INNER4, INNER6, TCP, TUNNELS, around, extension, udp
 
 EVERY_WANT = [Wants(details, tunnels) for details in (False, True) for tunnels in MODES]
 OUTER = {4: (p.A4, p.B4), 6: (p.A6, p.B6)}
@@ -75,15 +75,6 @@ def test_every_part_of_every_frame_is_what_the_oracle_says(wants: Wants, tmp_pat
             compare(reading, oracle)
 
 
-def test_rows_and_packets_of_tunnels_are_counted(tmp_path: Path) -> None:
-    frames = [TUNNELS[name][0] for name in ("4in4", "6in4", "dns", "4in6")] + [p.ethernet(0x0806, p.arp()), b"\x02"]
-    path = write(tmp_path, p.pcap([(T, frame) for frame in frames]))
-    for tunnels, expected in (("outer", (3, 1)), ("inner", (3, 1)), ("both", (5, 2))):
-        counters = read(path, 4096, wants=Wants(tunnels=tunnels)).counters
-        assert (counters.packets, counters.not_ip, counters.truncated) == (6, 1, 1)
-        assert (counters.ipv4, counters.ipv6) == expected, tunnels
-
-
 @pytest.mark.parametrize("depth", range(1, 12))
 def test_headers_below_each_other_are_bounded(depth: int, tmp_path: Path) -> None:
     packet = p.ipv4(f"10.0.0.{depth}", "10.1.1.1", TCP, protocol=6)
@@ -110,15 +101,6 @@ def test_columns_have_room_for_two_rows_of_the_shortest_records(family: int, wan
         assert reading.counters.packets == 3000
 
 
-def test_many_packets_with_two_rows_come_in_blocks_of_bounded_size(tmp_path: Path) -> None:
-    path = write(tmp_path, p.pcap_header() + p.record(T, TUNNELS["4in4"][0]) * 100_000)
-    source = open_capture(path, cutting=Cutting(threads=1))
-    source.want(Wants(tunnels="both"))
-    sizes = [sum(map(len, block)) for block in source.blocks()]
-    assert sum(sizes) == 200_000
-    assert max(sizes) <= 65_536
-
-
 # Aggregates of 802.11
 
 
@@ -128,13 +110,6 @@ def test_every_packet_of_an_aggregate_counts(tmp_path: Path) -> None:
             assert rows(data, Wants(), tmp_path) == [("10.0.0.1", p.B4)] * 2 + [(p.A6, p.B6)] * 2
             counters = read(write(tmp_path, data), 4096).counters
             assert (counters.packets, counters.ipv4, counters.ipv6, counters.not_ip) == (6, 2, 2, 2)
-
-
-def test_packets_of_an_aggregate_may_be_tunnels(tmp_path: Path) -> None:
-    part = subframe(SNAP4 + p.ipv4(payload=IN4, protocol=4))
-    data = p.pcap([(T, wireless(subtype=8, qos=0x80) + part * 3)], 105)
-    assert rows(data, Wants(tunnels="both"), tmp_path) == [OUTER[4], INNER4] * 3
-    assert rows(data, Wants(tunnels="inner"), tmp_path) == [INNER4] * 3
 
 
 @pytest.mark.parametrize("wants", EVERY_WANT, ids=str)
@@ -196,12 +171,6 @@ def test_a_fragment_after_the_first_has_a_protocol_and_no_ports(tmp_path: Path) 
     assert details(p.ethernet(0x0800, narrow), tmp_path) == [d.pack(d.TCP)]
     wide = p.ipv6(payload=bytes([d.UDP, 0, 0, 8]) + bytes(4) + DATAGRAM, protocol=44)
     assert details(p.ethernet(0x86DD, wide), tmp_path) == [d.pack(d.UDP)]
-
-
-def test_cut_extension_headers_hide_the_protocol(tmp_path: Path) -> None:
-    frame = p.ethernet(0x86DD, p.ipv6(payload=extension(d.TCP, 16) + SEGMENT, protocol=0))
-    assert details(frame[: 54 + 15], tmp_path) == [0]
-    assert details(frame[: 54 + 16], tmp_path) == [d.pack(d.TCP)]
 
 
 def test_a_length_of_zero_reaches_to_the_end(tmp_path: Path) -> None:

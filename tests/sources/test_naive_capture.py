@@ -9,7 +9,7 @@ from test_capture_data import CAPTURES, DATA, EXPECTED, REASON
 
 import naive_capture
 import packets as p
-from frames import FRAMES, T, mixed, mixed_pcapng
+from frames import FRAMES, T
 
 ENDS = {4: tuple(int(ip_address(end)) for end in (p.A4, p.B4)), 6: tuple(int(ip_address(end)) for end in (p.A6, p.B6))}
 
@@ -25,29 +25,6 @@ def test_every_frame_and_every_part_of_it() -> None:
             assert found.not_ip == (whole and not family)
             assert found.ipv4 == ([(*ENDS[4], T)] if whole and family == 4 else [])
             assert found.ipv6 == ([(*ENDS[6], T)] if whole and family == 6 else [])
-
-
-def test_both_formats_hold_the_same() -> None:
-    classic = naive_capture.read(p.pcap(mixed(), 1, p.NANO, ">"))
-    blocks = b"".join(p.enhanced(time, frame, 0, ">") for time, frame in mixed())
-    assert classic == naive_capture.read(p.section(">") + p.interface(1, ">", 9) + blocks)
-    assert classic.packets == 40
-    assert naive_capture.read(mixed_pcapng()).packets == 3 * (40 + 4)
-
-
-@pytest.mark.parametrize("resolution", [(6, 10**6), (9, 10**9), (12, 10**12), (0x94, 2**20)])
-def test_ticks_become_nanoseconds(resolution: tuple[int, int]) -> None:
-    data = p.section() + p.interface(101, "<", resolution[0], 5) + p.enhanced(7 * resolution[1], p.ipv4())
-    assert naive_capture.read(data).ipv4 == [(*ENDS[4], 12 * p.SECOND)]
-
-
-def test_damage_and_early_ends_are_told_apart() -> None:
-    start = p.pcap([(T, p.ethernet(0x0800, p.ipv4()))])
-    damaged = naive_capture.read(start + p.record(T, b"", captured=1 << 30))
-    assert (damaged.damage, damaged.ends_inside, damaged.packets) == (len(start), None, 1)
-    early = naive_capture.read(start + p.record(T, b"", captured=5))
-    assert (early.damage, early.ends_inside, early.packets) == (None, len(start), 1)
-    assert not naive_capture.read(b"no capture").is_capture
 
 
 @pytest.mark.skipif(not CAPTURES, reason=REASON)

@@ -7,8 +7,6 @@ looked up when they are asked for, and that never fails: a shell has no place fo
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,7 +14,6 @@ from typing import Any
 
 import typer
 
-from superhosts.cli._options import HUB_STATE
 from superhosts.sources.tables.mapping import ROLES
 from superhosts.sources.tables.options import EXPORT_FORMATS, FORMAT_NAMES
 
@@ -73,18 +70,16 @@ def _names_in(help: str) -> list[str]:
 
 
 def _sites_of_sketches(ctx: typer.Context) -> list[str]:
-    """Return the sites of the sketches that the command line names."""
     from superhosts.cli._sketches import find_sketches
     from superhosts.sketch.files import saved_sketch
 
-    with contextlib.redirect_stderr(io.StringIO()):  # A message would be written into the line that is being typed.
-        # Behind an option without its value, words are not yet assigned to arguments.
-        paths = find_sketches(ctx.params.get("files") or ctx.args, [])[:MOST_FILES]
+    # Behind an option without its value, words are not yet assigned to arguments.
+    paths = find_sketches(ctx.params.get("files") or ctx.args, lambda _: None)[:MOST_FILES]
     return sorted({site for path in paths for site in saved_sketch(path).sites})
 
 
 def _enrolled_sites(ctx: typer.Context) -> list[str]:
-    """Return the sites that are enrolled at a hub."""
+    from superhosts.cli._options import HUB_STATE
     from superhosts.cli.site import BROKER
     from superhosts.fleet.nats.enrolment import read_sites
 
@@ -106,11 +101,8 @@ VALUES: dict[str, Values] = {
     "direction": ("any", "out", "in"),
     "duration": ("1h", "8h", "1d", "7d", "30d"),
     "peers": ("any", "opened", "answered", "unanswered"),
-    "count": ("hosts", "ports", "host-ports"),
-    "by": ("address", "address-port"),
     "port": ("22", "53", "80", "443", "445", "3389"),
     "proto": ("tcp", "udp", "icmp", "icmp6", "sctp", "gre", "esp"),
-    "tunnels": ("outer", "inner", "both"),
     "error": ("0.1%", "1%", "5%"),
     "family": ("4", "6", "both"),
     "format": (*FORMAT_NAMES, *EXPORT_FORMATS),

@@ -54,7 +54,6 @@ class Config:
         return found | {_key(name): (f"{command}.{name}", value) for name, value in own.items()}
 
     def wrong(self, place: str, problem: str) -> UsageError:
-        """Return the error for a key."""
         return UsageError(f"{self.path}: {place}: {problem}")
 
 
@@ -122,6 +121,17 @@ def check_common(config: Config, parameters: Iterable[Any]) -> None:
     for name in config.common:
         if _key(name) not in known:
             raise config.wrong(name, _unknown(_key(name), known))
+
+
+def keys_of_tables(commands: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the parameters whose keys each table has, by command; those of all commands by the empty name."""
+    shown = {
+        name: [each for each in commands[name].params if each.name not in NEVER and not getattr(each, "hidden", False)]
+        for name in COMMANDS
+    }
+    shared = set.intersection(*({each.name for each in params} for params in shown.values()))
+    own = {name: [each for each in params if each.name not in shared] for name, params in shown.items()}
+    return {"": [each for each in shown[COMMANDS[0]] if each.name in shared], **own}
 
 
 def key_of(parameter: Any) -> str:

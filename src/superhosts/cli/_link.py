@@ -42,7 +42,6 @@ def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
 
 
 def find_place(where: str, option: str) -> Path | FileStore:
-    """Return the folder or the object store that an option names."""
     if where.lower().startswith("file://"):
         return Path(where[len("file://") :])
     if not is_url(where):
@@ -62,7 +61,6 @@ def make_sender(to: str | None, connection: NatsOptions | None, site: str) -> Li
 
 @contextmanager
 def sending(sender: LinkSender, spool: Spool) -> Iterator[None]:
-    """Run a sender in a background thread, and stop it at the end."""
     stop = threading.Event()
     with in_background("send", lambda: sender.run(spool, stop), stop):
         yield
@@ -73,29 +71,26 @@ OPTION = "--join"
 
 @dataclass(frozen=True)
 class Joining:
-    """An edge that joins a fleet by its token."""
-
     token: Token
     options: Edge  # with the name of the site
 
     def key(self) -> bytes:
-        """Return the sketch key."""
         if self.token.key is not None:
             return check_secret(self.token.key, OPTION)
-        if self.options.cube.key_file is None and not os.environ.get(VARIABLE):
+        if self.options.key_file is None and not os.environ.get(VARIABLE):
             raise UsageError(f"{OPTION}: the token has no sketch key: give that of the hub with --key-file")
-        return fleet_key(self.options.cube.key_file)
+        return fleet_key(self.options.key_file)
 
     def connect(self) -> NatsOptions:
         """Write the secrets of the token to the spool, and return the options of the connection."""
-        files, link = write_token_files(self.token, self.options.spool), self.options.link
+        files = write_token_files(self.token, self.options.spool)
         url = self.token.url if self.options.nats is None else self.options.nats
-        options = connect_to(url, replace(link, join=None, nkey=files.nkey, tls_ca=files.ca))
+        options = connect_to(url, replace(self.options, join=None, nkey=files.nkey, tls_ca=files.ca))
         return replace(options, refresh=self._refresh)
 
     def _refresh(self) -> None:
         """Take over a token that was replaced in its file, before the next connection."""
-        given = str(self.options.link.join)
+        given = str(self.options.join)
         if given.startswith("@") and Path(given[1:]).exists():
             token = _read(given)
             if token.site != self.token.site:
@@ -107,14 +102,13 @@ class Joining:
 
 def join(options: Edge) -> Joining | None:
     """Read the token of an edge and check the other options; None if it has no token."""
-    link = options.link
-    if link.join is None:
+    if options.join is None:
         return None
-    token = _read(link.join)
-    others = {"--to": options.to, **link.proofs, "--tls-ca": link.tls_ca}
+    token = _read(options.join)
+    others = {"--to": options.to, **options.proofs, "--tls-ca": options.tls_ca}
     check_no_conflict(others, f"not with {OPTION}: the token says how to reach the hub, and who this is")
     if token.key is not None:
-        check_no_conflict({"--key-file": options.cube.key_file}, f"not with {OPTION}: the token has the sketch key")
+        check_no_conflict({"--key-file": options.key_file}, f"not with {OPTION}: the token has the sketch key")
     if options.site not in ("", token.site):
         raise UsageError(f"--site {options.site}: the token of {OPTION} is that of site {token.site}")
     return Joining(token, replace(options, site=token.site))

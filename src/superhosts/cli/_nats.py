@@ -45,11 +45,10 @@ def open_receiver(
 
     `largest` is the number of bytes that a sketch can have.
     """
-    way_in = options.way_in
-    cap = parse_size(BROKER_CAP if way_in.broker_cap is None else way_in.broker_cap)
+    cap = parse_size(options.broker_cap or BROKER_CAP)
     owner = own_identity(options.state)
-    if way_in.nats is not None:
-        connection = link_options(way_in.nats, options.link)
+    if options.nats is not None:
+        connection = link_options(options.nats, options)
         receiver = NatsReceiver(connection, tell, owner=owner, cap=cap, largest=largest, quotas=quotas)
         receiver.check_no_other_hub()
         return receiver, {}
@@ -79,15 +78,13 @@ def open_receiver(
 
 
 def _start_broker(parts: contextlib.ExitStack, options: Hub, cap: int) -> Broker:
-    """Start the embedded broker."""
-    link, listen = options.link, options.way_in.listen
     tls = None
-    if link.tls_cert is not None and link.tls_key is not None:
-        tls = Tls(link.tls_cert, link.tls_key, link.tls_ca)
+    if options.tls_cert is not None and options.tls_key is not None:
+        tls = Tls(options.tls_cert, options.tls_key, options.tls_ca)
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # as in link_options
-    folder = options.state / "broker"
-    place = LISTEN if listen is None else listen
-    broker = parts.enter_context(Broker(folder, tell, listen=place, cap=cap, tls=tls))
+    listen = LISTEN if options.listen is None else options.listen
+    broker = Broker(options.state / "broker", tell, listen=listen, cap=cap, tls=tls)
+    parts.enter_context(broker)
     tell(f"broker ready at {broker.options.url}")
     if not broker.guarded:
         tell("no site is enrolled: any process on this machine can send as any site (superhosts site enroll SITE)")

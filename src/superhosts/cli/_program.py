@@ -11,37 +11,24 @@ the options have been parsed: so help and usage errors need none of the packages
 | a paragraph keeps the line breaks of its source | it is filled to the width of the terminal |
 | pydantic converts every value, and takes 0.15 s to load | values that need no conversion are taken as they are |
 
-A dataclass with one field per option becomes the signature that typer reads, and its docstring the help. The body of a
-command gets one such object. A field whose type is a dataclass is a group; its options are the command's, too, and
-appear in the help under the title `panel`, if the class has one.
-
-    @dataclass(frozen=True)
-    class Toy:
-        name: Annotated[str, typer.Argument()]
-        results: Results = field(default_factory=Results)     # a group
-        often: Annotated[int, typer.Option("--often", "-k")] = 1
+A class of options (`_declaration.py`) becomes the signature that typer reads, and its docstring the help.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
-import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import resolve_name
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_origin
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
-from typer.models import OptionInfo, ParameterInfo
 
-from superhosts.cli._completion import completion_of
 from superhosts.core.times import local_times
 from superhosts.errors import UsageError
 from superhosts.output.console import announce_compiling, use_log_format
@@ -51,8 +38,6 @@ ONCE = ("output",)  # options that name a result: if given twice, the first one 
 
 
 class Command(TyperCommand):
-    """A command with its options."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments; a value that is not accepted is an error of one line."""
         self._refuse_repeated(ctx, args)
@@ -64,11 +49,9 @@ class Command(TyperCommand):
             raise UsageError(f"{name_of(error.param)}: {error.message}") from None
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return options and arguments, without the types that say nothing."""
-        return [taken_as_is(each) for each in without_types(super().get_params(ctx))]
+        return plain_parameters(super().get_params(ctx))
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line."""
         pieces = ["[OPTIONS]"]
         for argument in self.params:
             if isinstance(argument, TyperArgument):
@@ -86,11 +69,8 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands."""
-
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options, without the types that say nothing."""
-        return [taken_as_is(each) for each in without_types(super().get_params(ctx))]
+        return plain_parameters(super().get_params(ctx))
 
 
 def name_of(parameter: Any) -> str:
@@ -100,28 +80,20 @@ def name_of(parameter: Any) -> str:
     return str(max(parameter.opts, key=len))
 
 
-def without_types(parameters: list[Any]) -> list[Any]:
-    """Take away the types beside arguments and flags, which typer shows whatever their metavar is, and variables.
+def plain_parameters(parameters: list[Any]) -> list[Any]:
+    """Take away what typer shows beside arguments and flags whatever their metavar is, and names of variables.
 
-    Every option has a variable of the environment, and --config says how they are called.
+    Every option has a variable of the environment, and --config says how they are called. Let typer convert only what
+    needs it: neither text nor defaults. Versions without pydantic stay as they are.
     """
     for each in parameters:
         each.show_envvar = False
         if isinstance(each, TyperArgument) or getattr(each, "is_flag", False):
-            each.display_type_rich = _no_type
+            each.display_type_rich = lambda ctx: None
+        build = getattr(each, "get_runtime_param", None)
+        if build is not None and not isinstance(build, _Lazily):
+            each.get_runtime_param = _Lazily(build, each.type_descriptor)
     return parameters
-
-
-def _no_type(ctx: Any) -> None:
-    return None
-
-
-def taken_as_is(parameter: Any) -> Any:
-    """Make typer convert only what needs it: neither text nor defaults. Versions without pydantic stay as they are."""
-    build = getattr(parameter, "get_runtime_param", None)
-    if build is not None and not isinstance(build, _Lazily):
-        parameter.get_runtime_param = _Lazily(build, parameter.type_descriptor)
-    return parameter
 
 
 class _Lazily:
@@ -136,7 +108,6 @@ class _Lazily:
         return self
 
     def coerce(self, value: Any, **place: Any) -> Any:
-        """Return the value of a parameter; typer calls it like the method of its own class."""
         if value is None:
             return () if get_origin(self._kind) is list else None
         if isinstance(value, str) and self._parse is not None:
@@ -147,75 +118,6 @@ class _Lazily:
         elif self._kind == list[str] and isinstance(value, list | tuple):
             return list(value)
         return self._build().coerce(value, **place)
-
-
-def fill_paragraphs(text: str | None) -> str:
-    """Return help whose paragraphs are one line each; indented lines, such as examples, stay as they are."""
-    paragraphs = inspect.cleandoc(text or "").split("\n\n")
-    return "\n\n".join(_fill(paragraph.splitlines()) for paragraph in paragraphs)
-
-
-def _fill(lines: list[str]) -> str:
-    filled = ""
-    for line in lines:
-        filled += f"\n{line}" if line.startswith(" ") else f"{' ' if filled else ''}{line}"
-    return filled
-
-
-def list_parameters(options: type) -> Iterator[inspect.Parameter]:
-    """Return the parameters of all options of a class and of its groups."""
-    kinds = get_type_hints(options, include_extras=True)
-    for each in fields(options):
-        kind = kinds[each.name]
-        if is_dataclass(kind):
-            yield from list_parameters(kind)  # type: ignore[arg-type]  # is_dataclass is True for instances, too
-        else:
-            shown = _annotated(kind, each.name, getattr(options, "panel", None))
-            yield inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=_default(each), annotation=shown)
-
-
-def gather(options: type, values: Mapping[str, Any]) -> Any:
-    """Return an object of the class and its groups from the values that typer has parsed."""
-    kinds = get_type_hints(options)
-    return options(
-        **{
-            each.name: gather(kinds[each.name], values) if is_dataclass(kinds[each.name]) else values[each.name]
-            for each in fields(options)
-        }
-    )
-
-
-def as_function(options: type, body: Callable[[Any], None]) -> Callable[..., None]:
-    """Return a function with one parameter per option, which calls the body with an object of the class."""
-
-    def command(**values: Any) -> None:
-        body(gather(options, values))
-
-    parameters = list(list_parameters(options))
-    command.__doc__ = fill_paragraphs(options.__doc__)
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    return command
-
-
-def _default(option: Field[Any]) -> Any:
-    if option.default_factory is not MISSING:
-        return option.default_factory()
-    return inspect.Parameter.empty if option.default is MISSING else option.default
-
-
-def _annotated(kind: Any, name: str, panel: str | None) -> Any:
-    """Return an annotated type whose option is shown in a panel of the help, and has its values completed."""
-    if get_origin(kind) is not Annotated:
-        return kind
-    plain, *notes = get_args(kind)
-    moved = [copy.copy(note) for note in notes]
-    for note in moved:
-        if isinstance(note, OptionInfo) and note.rich_help_panel is None:
-            note.rich_help_panel = panel
-        if isinstance(note, ParameterInfo) and note.autocompletion is None:
-            note.autocompletion = completion_of(name, note)
-    return Annotated[(plain, *moved)]
 
 
 PACKAGE = "superhosts.cli"  # to which names with a leading dot are relative
@@ -241,17 +143,16 @@ class LazyCommand(TyperCommand):
         options = _load(self._entry.options)
         app = typer.Typer(add_completion=False)
         body = body or (lambda given: _run(self._entry, given))
-        app.command(self.name, cls=Command)(as_function(options, body))
+        made = _load("._declaration:as_function")(options, body, self._entry.help, _load("._completion:completion_of"))
+        app.command(self.name, cls=Command)(made)
         return typer.main.get_command(app)
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """Parse the arguments with the options of the command."""
         global _parse
         _parse = partial(self._parse, info_name, list(args), parent)
         return self.load().make_context(info_name, args, parent=parent, **extra)
 
     def _parse(self, info_name: Any, args: list[str], parent: Any) -> Any:
-        """Return the options that the arguments give now, as an object."""
         found: list[Any] = []
         command = self.load(found.append)
         with command.make_context(info_name, list(args), parent=parent) as context:
@@ -315,10 +216,9 @@ def _collecting_nothing() -> Iterator[None]:
 def _run(entry: Entry, options: Any) -> None:
     """Load and run the body. It ends without an error if the reader of its output has gone."""
     with contextlib.ExitStack() as around:
-        shown = getattr(options, "service", options)  # the group that has it, or the command itself
-        use_log_format(getattr(shown, "log_format", "text"))
+        use_log_format(getattr(options, "log_format", "text"))
         announce_compiling(quiet=getattr(options, "quiet", False))
-        around.enter_context(local_times(getattr(shown, "local_time", False)))
+        around.enter_context(local_times(getattr(options, "local_time", False)))
         for make_context in getattr(options, "around", ()):  # entered before the body is loaded, which takes a second
             around.enter_context(make_context())
         try:

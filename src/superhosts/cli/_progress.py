@@ -64,7 +64,6 @@ class Progress:
         self._show("")
 
     def step(self) -> None:
-        """Count an item that is begun."""
         self.update(self._steps)
         self._steps += 1
 
@@ -76,7 +75,6 @@ class Progress:
             yield item
 
     def update(self, done: float, total: float | None = None) -> None:
-        """Show how many items are done, if a moment has passed."""
         self._total = self._total if total is None else total
         if self._is_due(is_last=done == self._total):
             self._draw(done, [self._amount(done)])
@@ -111,7 +109,6 @@ class Progress:
         return True
 
     def _draw(self, done: float, words: list[str]) -> None:
-        """Show a bar with the share that is done, some words and the time that is left."""
         seconds = self._last - self._began
         if self._total:
             share = min(1.0, done / self._total)
@@ -136,13 +133,9 @@ class Progress:
 
 
 class View(Protocol):
-    """Shows a scan while it runs."""
+    def of(self, run: Scan) -> AbstractContextManager[object]: ...
 
-    def of(self, run: Scan) -> AbstractContextManager[object]:
-        """Show this run until the context is left."""
-
-    def step(self, position: int, packets: int) -> None:
-        """Show how far it is. The scan calls this often, between two blocks of packets."""
+    def step(self, position: int, packets: int) -> None: ...
 
     def paused(self) -> AbstractContextManager[object]:
         """Make room while results are printed, perhaps on the same terminal."""
@@ -158,13 +151,11 @@ class ScanProgress(Progress):
         super().__init__("bytes", **options)  # type: ignore[arg-type]  # the options of `Progress`
 
     def of(self, run: Scan) -> Self:
-        """Take the size of all inputs of a run as the whole."""
         sizes = [source.size() for source in run.sources]
         self._total = None if None in sizes else sum(size or 0 for size in sizes)
         return self
 
     def step(self, position: int, packets: int) -> None:  # type: ignore[override]  # an item is a byte here
-        """Show how far the scan is, if a moment has passed."""
         if self._is_due():
             seconds = self._last - self._began
             count = [] if self._total else [f"{packets:,} packets"]

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from superhosts.cli._options import EvidenceOptions, NamesOptions, OutputQueueOptions, ResultOptions, ScanResultOptions
+from superhosts.cli._options import NamesOptions, OutputQueueOptions, ResultOptions
 from superhosts.cli._values import parse_seconds
 from superhosts.core.units import parse_size
 from superhosts.lab.scan import detector_of
@@ -22,21 +22,18 @@ def output_options(options: ResultOptions, *, site: str = "", state: Path | None
 
     `site`: the name of this installation in what is sent. `state`: the folder of a service, which has its queues.
     """
-    delivery = delivery_options(options.queue, site, state)
-    naming = naming_of(options.naming) if isinstance(options, ScanResultOptions) else NO_NAMES
+    delivery = delivery_options(options, site, state)
+    naming = naming_of(options) if isinstance(options, NamesOptions) else NO_NAMES
     return OutputOptions(options.json, options.csv, options.output, delivery, naming)
 
 
 def naming_of(options: NamesOptions) -> NamingOptions:
-    """Return where names of hosts come from."""
     return NamingOptions(options.labels, [Path(text) for text in options.geo], options.names)
 
 
 def delivery_options(options: OutputQueueOptions, site: str, state: Path | None) -> DeliveryOptions:
-    """Return how reports wait for destinations that send."""
-    own = None if state is None else state / "outputs"
     return DeliveryOptions(
-        queue=options.output_queue or own,
+        queue=options.output_queue or (None if state is None else state / "outputs"),
         cap=parse_size(options.output_queue_cap),
         wait=parse_seconds(options.output_wait),
         site=site,
@@ -45,23 +42,13 @@ def delivery_options(options: OutputQueueOptions, site: str, state: Path | None)
     )
 
 
-_NAMES = {each.name for each in fields(Settings)}
-
-
-def make_settings(*groups: Any, **others: Any) -> Settings:
-    """Return the settings that groups of options and single values name; settings and options have the same names.
+def make_settings(options: Any, **others: Any) -> Settings:
+    """Return the settings that options and single values name; settings and options have the same names.
 
     An option that is None was not given: the default of the settings counts.
     The key is a single value: which one counts without `--key-file` differs between commands (`_keys.py`).
     """
-    given: dict[str, Any] = {}
-    for group in groups:
-        for option in fields(group):
-            value = getattr(group, option.name)
-            if isinstance(value, EvidenceOptions):
-                given |= vars(value)
-            elif option.name in _NAMES and value is not None:
-                given[option.name] = value
-    if "detector" in given:
+    given = {each.name: getattr(options, each.name, None) for each in fields(Settings)} | others
+    if given["detector"] is not None:
         given["detector"] = detector_of(given["detector"])
-    return Settings(**given, **others)
+    return Settings(**{name: value for name, value in given.items() if value is not None})

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from superhosts.cli._options import TimeOptions
 from superhosts.core.results import Selection
@@ -25,8 +24,6 @@ from superhosts.sources.files import match_pattern
 
 
 class SketchFacts:
-    """What a figure of sketches depends on, gathered sketch by sketch."""
-
     def __init__(self) -> None:
         self._windows: set[object] = set()
         self._keys: set[str] = set()
@@ -34,7 +31,6 @@ class SketchFacts:
         self._flows = 0.0  # of the fullest part of a sketch
 
     def add(self, sketch: Sketch) -> None:
-        """Take note of one sketch."""
         self._windows.add(sketch.window)
         for detector in sketch.parts.values():
             if detector.kind.key is not None:
@@ -52,15 +48,22 @@ class SketchFacts:
         return Note(caption(*first, seen, memory, key_words(self._keys)), command_line(sys.argv))
 
 
+def say_each(drawn: Iterable[Path]) -> None:
+    """Name the figures that were written."""
+    for path in drawn:
+        say(str(path))
+
+
 def selected(selection: Selection) -> str:
-    """Say which hosts are drawn."""
     least = "" if selection.threshold is None else f"θ = {selection.threshold:,g}"
     most = "" if selection.top is None else f"top {selection.top}"
     return ", ".join(filter(None, (most, least)))
 
 
-def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | None = None) -> list[Path]:
-    """Return the files that the names stand for. A folder or pattern without files is reported and added to `errors`.
+def find_sketches(
+    names: Iterable[str], on_error: Callable[[InputError], None], span: TimeOptions | None = None
+) -> list[Path]:
+    """Return the files that the names stand for. `on_error` hears of a folder or pattern without files.
 
     A name of an existing file is never a pattern. A file that does not exist is returned, too: reading it is an error.
     """
@@ -70,9 +73,7 @@ def find_sketches(names: Iterable[str], errors: list[Any], span: TimeOptions | N
     for name in names:
         paths = _expand(name)
         if not paths:
-            kind = "holds no .cube files" if Path(name).is_dir() else "matches no file"
-            errors.append(InputError(kind, file=name))
-            say(f"superhosts: {errors[-1]}")
+            on_error(InputError("holds no .cube files" if Path(name).is_dir() else "matches no file", file=name))
         found.update(dict.fromkeys(paths))
     if start is None and end is None:
         return list(found)

@@ -82,7 +82,6 @@ def _role(thread: str) -> str:
 
 
 def _total(profile: Profile, name: str, spent: Spent) -> list[str]:
-    """Return the cells after the columns of the threads."""
     cpu = f"{spent.cpu:.3f}" if spent.cpu else ""
     rate = _rate(spent.amount / spent.seconds, STAGES[name]) if spent.amount and spent.seconds else ""
     share = "" if name == WAITING else f"{profile.share(name):.0%}"
@@ -103,17 +102,8 @@ def _shortened(thread: str) -> str:
 
 
 WRONG_INNER = 0.9  # share of packets without an inner end from which on --inner is probably not what was meant
-LOSSES = (
-    "truncated",
-    "unsupported_link",
-    "bad_rows",
-    "unknown_details",
-    "late",
-    "stray",
-    "skipped_family",
-)  # packets that should have counted
-
-
+# Packets that should have counted
+LOSSES = ("truncated", "unsupported_link", "bad_rows", "unknown_details", "late", "stray", "skipped_family")
 # What flow exports lack, by the name of the counter in their status: one of them, and several.
 EXPORT_LOSSES = {
     "lost_records": ("record LOST before it arrived", "records LOST before they arrived"),
@@ -128,30 +118,23 @@ EXPORT_LOSSES = {
 
 @dataclass(frozen=True)
 class RunTotals:
-    """The totals of a run that has ended."""
-
     counters: Counters
     seconds: float
     windows: int
     window_text: str  # the windows for people: "3 windows of 5m"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of the file that --counters names."""
         counters = self.counters
         return {
-            "packets": counters.packets,
-            "ipv4": counters.ipv4,
-            "ipv6": counters.ipv6,
-            "rows": counters.rows,
-            "pairs": counters.pairs,
+            **{name: getattr(counters, name) for name in ("packets", "ipv4", "ipv6", "rows", "pairs")},
             "windows": self.windows,
             "windows_revised": counters.revised,
             "windows_incomplete": counters.unrevised,
             "not_counted": {name: getattr(counters, name) for name in REASONS},
-            "skipped_records": counters.skipped_records,
-            "special_ends": counters.special_ends,
-            "truncated_files": counters.truncated_files,
-            "drops": counters.drops,
+            **{
+                name: getattr(counters, name)
+                for name in ("skipped_records", "special_ends", "truncated_files", "drops")
+            },
             **({"exports": counters.exports} if counters.exports else {}),
             "warnings": counters.warnings,
             "seconds": round(self.seconds, 3),
@@ -176,12 +159,13 @@ def tell_end(totals: RunTotals, *, quiet: bool) -> None:
     if quiet:
         warn_of_uncounted(counters)
     else:
-        text = f"{_packets(counters)} {_speed(totals)}, {totals.window_text}{_not_counted(counters)}"
+        seconds = f"{totals.seconds:.2f}" if totals.seconds < 10 else f"{totals.seconds:,.0f}"
+        speed = f"{short_rate(counters.packets / max(totals.seconds, 1e-9))} {noun_of(counters)}s/s"
+        text = f"{_packets(counters)} in {seconds} s ({speed}), {totals.window_text}{_not_counted(counters)}"
         say(_summary(counters, text))
 
 
 def _summary(counters: Counters, text: str) -> Notice:
-    """Return the line about all that was read."""
     return Notice(text, "summary", packets=counters.packets, pairs=counters.pairs, drops=counters.drops)
 
 
@@ -238,12 +222,6 @@ def _export_losses(exports: Sequence[Mapping[str, Any]]) -> list[str]:
     return [counted(count, *EXPORT_LOSSES[name]) for name, count in sums.items() if count]
 
 
-def _speed(totals: RunTotals) -> str:
-    rate = totals.counters.packets / max(totals.seconds, 1e-9)
-    seconds = f"{totals.seconds:.2f}" if totals.seconds < 10 else f"{totals.seconds:,.0f}"
-    return f"in {seconds} s ({short_rate(rate)} {noun_of(totals.counters)}s/s)"
-
-
 def warn_of_late(counters: Counters) -> None:
     """Write what makes results incomplete or repeated because packets came out of order."""
     if counters.revised:
@@ -276,9 +254,8 @@ def warn_of_wrong_inner(counters: Counters) -> bool:
     packets -= counters.filtered + counters.unknown_details + counters.no_contact  # whose ends nobody has looked at
     if counters.no_inner_end <= WRONG_INNER * packets:
         return False
-    share = (
-        f"{counters.no_inner_end:,} of {counted(packets, noun_of(counters))} ({counters.no_inner_end / packets:.1%})"
-    )
+    outside, of = counters.no_inner_end, counted(packets, noun_of(counters))
+    share = f"{outside:,} of {of} ({outside / packets:.1%})"
     has, is_ = ("has", "is") if counters.no_inner_end == 1 else ("have", "are")
     said = f"{share} {has} no end within --inner and {is_} not counted"
     seen = [prefix for prefix, _ in Counter(counters.outside).most_common(SHOWN_PREFIXES)]
@@ -299,13 +276,7 @@ class CountersOutput:
         """Check the target before the run, so that a long one does not end without its counters."""
         self._target = target
         if target == STANDARD_OUTPUT:
-            rows = (
-                results is None
-                or results.json
-                or results.csv
-                or not [each for each in results.output if each != STANDARD_OUTPUT]
-            )
-            if rows:
+            if results is None or results.json or results.csv or not {*results.output} - {STANDARD_OUTPUT}:
                 way = "give --counters FILE, or --output FILE for the rows"
                 raise UsageError(f"--counters -: standard output has the rows; {way}")
         elif target is not None:
@@ -315,7 +286,6 @@ class CountersOutput:
 
     @property
     def takes_standard_output(self) -> bool:
-        """True if counters go to standard output, which then has nothing else."""
         return self._target == STANDARD_OUTPUT
 
     def write(self, totals: RunTotals) -> None:

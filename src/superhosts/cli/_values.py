@@ -1,6 +1,6 @@
 """How the values of options are written: sizes like 128MiB, durations like 5m, counts like 5M, lists with commas.
 
-An error says which value is wrong and what is accepted; `_parsing.py` adds the name of the option.
+An error says which value is wrong and what is accepted; `_program.py` adds the name of the option.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from typing import Any
 
 import typer
 
-from superhosts.core import device
-from superhosts.core.units import SECOND, SWITCH, parse_count, parse_duration, parse_share, parse_size
+from superhosts.core.units import SECOND, parse_count, parse_duration, parse_size
 from superhosts.errors import UsageError
-from superhosts.ui.endpoint import parse_place
 
 
 def parse_threshold(text: str | float) -> float:
@@ -44,27 +42,14 @@ def parse_at_least_one(text: str | int) -> int:
     return number
 
 
-def parse_switch(text: str) -> bool:
-    """Read on or off."""
-    if text not in SWITCH:
-        raise UsageError(f"{text!r} is neither on nor off")
-    return SWITCH[text]
-
-
-def _special(text: str) -> None:
-    """Raise UsageError if the text is neither drop nor keep."""
-    if text not in ("drop", "keep"):
-        raise UsageError(f"{text!r} is neither drop nor keep")
-
-
-def one_of(*words: str) -> Callable[[str | None], str | None]:
-    """Return the callback of an option that takes one of some words."""
+def one_of(*words: str) -> Callable[[str], None]:
+    """Return the check of an option that takes one of some words."""
 
     def check(text: str) -> None:
         if text not in words:
             raise UsageError(f"{text!r} is none of {', '.join(words)}")
 
-    return checked(check)
+    return check
 
 
 def parse_seconds(text: str) -> float:
@@ -75,6 +60,14 @@ def parse_seconds(text: str) -> float:
 def split_commas(values: list[str] | None) -> list[str]:
     """Return the items of a list whose items may hold several each: `in,out` is two."""
     return [item.strip() for value in values or [] for item in value.split(",")]
+
+
+def split_sizes(values: list[str] | None) -> list[str]:
+    """Return several sizes, each checked."""
+    sizes = split_commas(values)
+    for size in sizes:
+        checked(parse_size)(size)
+    return sizes
 
 
 def checked(parse: Callable[[str], Any]) -> Callable[[str | None], str | None]:
@@ -91,7 +84,7 @@ def checked(parse: Callable[[str], Any]) -> Callable[[str | None], str | None]:
     return check
 
 
-def _window(text: str) -> None:
+def check_window(text: str) -> None:
     """Raise UsageError if the text is neither a duration nor "all"."""
     try:
         if text != "all":
@@ -100,20 +93,7 @@ def _window(text: str) -> None:
         raise UsageError(f"{error}, or all") from None
 
 
-def _positive_count(text: str) -> None:
+def check_positive_count(text: str) -> None:
     """Raise UsageError if the text is not a count of at least 1."""
     if parse_count(text) < 1:
         raise UsageError(f"{text!r} is too small; write a count of at least 1, like 100k or 5M")
-
-
-check_size = checked(parse_size)
-check_count = checked(parse_count)
-check_positive_count = checked(_positive_count)
-check_device = checked(device.check_device)
-check_duration = checked(parse_duration)
-check_seconds = checked(parse_seconds)
-check_place = checked(parse_place)
-check_share = checked(parse_share)
-check_special = checked(_special)
-check_switch = checked(parse_switch)
-check_window = checked(_window)

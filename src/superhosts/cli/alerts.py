@@ -20,8 +20,7 @@ from superhosts.output.alerts.store import AlertStore
 from superhosts.output.console import say
 
 
-def list_alerts(options: AlertsList) -> None:
-    """List alerts in a table, or as JSON Lines."""
+def alerts_list(options: AlertsList) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         found = store.alerts(is_open=None if options.all else True)
     chosen = [alert for alert in found if options.rule in (None, alert.rule)]
@@ -41,8 +40,7 @@ def list_alerts(options: AlertsList) -> None:
     _write_table(rows)
 
 
-def show_alert(options: AlertsShow) -> None:
-    """Show alerts of a host, or one alert, field by field."""
+def alerts_show(options: AlertsShow) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         found = [alert for alert in store.alerts() if options.alert in (alert.id, str(alert.host))]
     if not found:
@@ -56,8 +54,7 @@ def show_alert(options: AlertsShow) -> None:
         sys.stdout.write("".join(f"{name:{width}}  {printable(value)}\n" for name, value in fields.items()) + "\n")
 
 
-def mute_host(options: AlertsMute) -> None:
-    """Mute a host or prefix, or want its alerts again."""
+def alerts_mute(options: AlertsMute) -> None:
     rule = check_name(options.rule) if options.rule is not None else ""
     whose = f"{options.host}{f', rule {rule}' if rule else ''}"
     is_new = not options.file.exists()
@@ -72,8 +69,7 @@ def mute_host(options: AlertsMute) -> None:
     say(f"{whose}: muted until {shown_time(int(until) * 10**9)}{new}")
 
 
-def export_alerts(options: AlertsExport) -> None:
-    """Write all alerts as JSON Lines."""
+def alerts_export(options: AlertsExport) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         _write_json(store.alerts())
 

@@ -12,7 +12,6 @@ from superhosts.output.console import tell
 
 
 def backup(options: Backup) -> None:
-    """Write the file and say what it has."""
     if options.file.exists() and not options.force:
         raise OutputError(f"{options.file} exists; --force replaces it")
     target = replaceable(options.file)

@@ -7,7 +7,6 @@ import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import Progress
@@ -18,8 +17,7 @@ from superhosts.core.files import copy_synced, rename_durably, sync_folder
 from superhosts.core.text import counted
 from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole
-from superhosts.detectors.engines.autogpu import DeviceWarning
-from superhosts.errors import OutputError, SketchFileError, SuperhostsError, UsageError
+from superhosts.errors import DeviceWarning, OutputError, SketchFileError, SuperhostsError, UsageError
 from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepare
 from superhosts.output.console import fail_with, say, say_traceback, show_tracebacks
 from superhosts.output.destination import Destinations, RunKind
@@ -31,45 +29,26 @@ from superhosts.sketch.sketch import Sketch
 from superhosts.sources.open import list_files
 
 
-class Place(NamedTuple):
-    """Where the work is done, and in pieces of what size."""
-
-    scheduler: str | None
-    workers: int | None
-    work: Path
-    keep: bool
-    task_size: int | None
-
-
 def batch(options: BatchOptions) -> None:
-    """Run on a cluster, write the results, and exit with the status of the first error."""
     show_tracebacks(options.verbose)
-    place = _check_place(options)
-    settings = make_settings(options.traffic, options.wanted, options.cube, site=options.site, device="cpu")
-    settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=True))
-    counters = CountersOutput(options.counters, options.results)
-    kind = RunKind(varying=options.traffic.varying)
-    outputs = open_destinations(output_options(options.results), kind, table=not counters.takes_standard_output)
-    fail_with(_run(options, settings, outputs, place, counters))
-
-
-def _check_place(options: BatchOptions) -> Place:
-    wanted = options.place
-    if wanted.local == (wanted.scheduler is not None):
+    if options.local == (options.scheduler is not None):
         raise UsageError("give either --scheduler ADDRESS or --local")
-    if wanted.workers is not None and not wanted.local:
+    if options.workers is not None and not options.local:
         raise UsageError("--workers: only with --local; a cluster has the workers that it has")
-    save = options.save.absolute()
-    work = wanted.work or save.with_name(f"{save.name}.work")
-    task_size = None if wanted.task_size is None else max(1, parse_size(wanted.task_size))
-    return Place(wanted.scheduler, wanted.workers, work, wanted.keep_work, task_size)
+    settings = make_settings(options, device="cpu")
+    settings = replace(settings, key=key_for_sketches(options.key_file, saves=True))
+    counters = CountersOutput(options.counters, options)
+    kind = RunKind(varying=options.varying)
+    outputs = open_destinations(output_options(options), kind, table=not counters.takes_standard_output)
+    fail_with(_run(options, settings, outputs, counters))
 
 
 def _run(
-    options: BatchOptions, settings: Settings, outputs: Destinations, place: Place, counters: CountersOutput
+    options: BatchOptions, settings: Settings, outputs: Destinations, counters: CountersOutput
 ) -> list[SuperhostsError]:
     """Run and write the results; return the errors of the inputs, already reported."""
-    save, quiet = options.save, options.quiet
+    save, quiet = options.save.absolute(), options.quiet
+    work = options.work or save.with_name(f"{save.name}.work")
     errors: list[SuperhostsError] = []
     windows, started = 0, time.monotonic()
     progress = Progress("tasks", wanted=not quiet)
@@ -89,14 +68,14 @@ def _run(
         prepare_folder(save, settings.site)
         if not captures:
             return errors
-        with connect(place.scheduler, place.workers) as client, progress:
+        with connect(options.scheduler, options.workers) as client, progress:
             run = Batch(
                 client,
                 captures,
                 settings,
-                place.work,
-                task_size=place.task_size,
-                tables=options.traffic.tables.read(),
+                work,
+                task_size=None if options.task_size is None else max(1, parse_size(options.task_size)),
+                tables=options.tables,
                 on_error=on_error,
                 on_progress=progress.update,
             )
@@ -114,9 +93,9 @@ def _run(
                 if not run.tasks:
                     run.clear()
                 elif not quiet:
-                    say(f"finished work is kept in {place.work}: the same command resumes from there")
+                    say(f"finished work is kept in {work}: the same command resumes from there")
                 raise
-        if not place.keep:
+        if not options.keep_work:
             run.clear()
     totals = RunTotals(run.counters, time.monotonic() - started, windows, windows_text(windows, settings))
     if not quiet:

@@ -27,7 +27,6 @@ MEASUREMENTS = 8  # the traffic, two updates, restoring, merging, saving, the ex
 
 
 def bench(options: Bench) -> None:
-    """Measure and print the figures."""
     traffic = Traffic(
         flows=parse_count(options.flows),
         packets=parse_count(options.packets),
@@ -91,8 +90,6 @@ def _measure(cube: Cube, traffic: Traffic, step: Callable[[], None]) -> tuple[di
 
 
 def _machine(device: str) -> str:
-    """Return the names of the GPUs, if any, and of the CPU."""
-
     names = [getattr(import_cuda().gpus[gpu], "name", "simulated GPU") for gpu in gpus_of(device)]
     gpus = [name.decode() if isinstance(name, bytes) else str(name) for name in names]
     return ", ".join([device, *gpus, platform.machine(), counted(thread_count(), "thread")])
@@ -121,7 +118,6 @@ def measure_stages(cube: Cube, hosts: Addresses, peers: Addresses) -> Profile:
 
 
 def _on_gpu(device: str, *columns: Addresses) -> list[Addresses]:
-    """Copy columns into the memory of the device's GPU."""
     import cupy
 
     with cupy.cuda.Device(gpus_of(device)[0]):

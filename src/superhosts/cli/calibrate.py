@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.table import Table
@@ -19,50 +18,39 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import format_size, parse_share, parse_size
-from superhosts.errors import SuperhostsError
 from superhosts.lab.calibrate import Calibration, cubes_around, judge, thresholds_below
 from superhosts.lab.experiment import Panels, why_nothing
 from superhosts.lab.figures import draw_calibration
 from superhosts.lab.scores import percent
 from superhosts.lab.sheet import key_words, prepare_file
-from superhosts.output.console import command_line, fail_with, say
+from superhosts.output.console import ReportedErrors, command_line, fail_with, say
 from superhosts.output.table import OutputConsole
-from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.sources.open import open_inputs
 
 
 def calibrate(options: Calibrate) -> None:
-    """Run cubes of several sizes and the exact detector over the same traffic, and print how they compare."""
     prepare_file(options.plot)
-    errors: list[SuperhostsError] = []
-
-    def on_error(problem: SuperhostsError) -> None:
-        errors.append(problem)
-        say(f"superhosts: {problem}")
-
-    settings = make_settings(options.traffic, options, key=given_key(options.key_file))
+    errors = ReportedErrors()
+    settings = make_settings(options, key=given_key(options.key_file))
     size, key = parse_size(settings.memory), settings.key
     share = parse_share(options.error)
     exact = {} if settings.exact is None else {"exact": settings.exact}
     panels = Panels(cubes_around(size, key=key, device=options.device, **exact), settings)
     progress = ScanProgress()
-    run = Scan(
-        open_inputs(options.inputs, on_error, tables=options.traffic.tables.read()),
-        settings,
-        RunOptions(find=False),
-        make_detector=panels.make,
-        on_error=on_error,
-        on_progress=progress.step,
-    )
+    sources = open_inputs(options.inputs, errors.add, tables=options.tables)
+    run = panels.run(sources, on_error=errors.add, on_progress=progress.step)
+
+    def show(window: Window, hosts: int) -> None:
+        progress.busy(f"window {shown_time(window.start)}: {counted(hosts, 'host')} …")  # which may take a while
+
     with progress.of(run):
-        result = judge(
-            run, panels, error=share, thresholds=thresholds_below(options.threshold), on_window=_window_words(progress)
-        )
+        thresholds = thresholds_below(options.threshold)
+        result = judge(run, panels, error=share, thresholds=thresholds, on_window=show)
     summarise(run.counters)
     warn_of_wrong_inner(run.counters)
     if not result.windows:
         say(f"superhosts: nothing to judge: {why_nothing(run.counters)}")
-        fail_with(errors)
+        fail_with(errors.found)
         return
     if options.json:
         print(json.dumps(result.to_dict()))
@@ -70,16 +58,7 @@ def calibrate(options: Calibrate) -> None:
         _print(result)
     if options.plot is not None:
         _draw(result, options.plot, key_words([fingerprint(secret_of(key))]))
-    fail_with(errors)
-
-
-def _window_words(progress: ScanProgress) -> Callable[[Window, int], None]:
-    """Return a function that shows which window is judged: estimating many hosts may take a while."""
-
-    def show(window: Window, hosts: int) -> None:
-        progress.busy(f"window {shown_time(window.start)}: {counted(hosts, 'host')} …")
-
-    return show
+    fail_with(errors.found)
 
 
 def _draw(result: Calibration, path: Path, key: str) -> None:

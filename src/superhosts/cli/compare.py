@@ -11,8 +11,9 @@ from typing import Any
 
 from rich.table import Table
 
+from superhosts.cli._declaration import declared
 from superhosts.cli._progress import Progress, ScanProgress
-from superhosts.cli._settings import make_settings, output_options
+from superhosts.cli._settings import output_options
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli.usage.lab import Compare, SyntheticOptions
 from superhosts.core.hashing import fingerprint, secret_of
@@ -20,7 +21,7 @@ from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.lab.compare import FAMILIES, SharedSettings, choose, comparing_run, shared_settings, synthetic_traffic
+from superhosts.lab.compare import FAMILIES, SharedSettings, choose, shared_settings, synthetic_traffic
 from superhosts.lab.experiment import (
     COLUMNS,
     Contestant,
@@ -42,15 +43,14 @@ from superhosts.output.registry import open_destinations
 from superhosts.output.report import Report
 from superhosts.output.table import OutputConsole
 from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
-from superhosts.sources.synthetic.traffic import Traffic
 
 COSTS = ("err", "held", "M/s", "ms", "MiB", "file")
 
 
 def compare(options: Compare) -> None:
-    """Run the detectors, write the scores of each window, and print their means."""
-    outputs = output_options(options.results)
+    outputs = output_options(options)
     threshold = check_threshold(options.threshold, "--threshold")
     if options.figures is not None:
         prepare_folder(options.figures)
@@ -77,13 +77,13 @@ class Contest:
 
     def __init__(self, options: Compare, threshold: float) -> None:
         self.options, self.threshold = options, threshold
-        self.traffic = None if options.inputs else make_traffic(options.synthetic)
+        given = {name: getattr(options, name) for name in declared(SyntheticOptions)}  # which override --quick
+        self.traffic = None if options.inputs else synthetic_traffic(**given)
         self.errors: list[SuperhostsError] = []
         self.estimates: dict[str, list[Estimates]] = defaultdict(list)  # of all windows, by detector, for figures
         self._rounds = 0
 
     def choose(self, memory: str | None) -> Makers[Contestant]:
-        """Return functions that make the detectors of a round."""
         shared = self._shared(memory)
         of = f" of {memory}" if len(self.options.memory) > 1 else ""
         return choose(
@@ -132,30 +132,24 @@ class Contest:
                 say(f"superhosts: {error}")
 
         options = self.options
-        settings = make_settings(options.captures, threshold=options.threshold, families=FAMILIES)
-        sources = open_inputs(options.inputs, on_error, tables=options.captures.tables.read())
+        settings = Settings(
+            options.inner,
+            special=options.special,
+            window=options.window,
+            threshold=options.threshold,
+            families=FAMILIES,
+        )
+        sources = open_inputs(options.inputs, on_error, tables=options.tables)
         for source in sources:
             if len(options.memory) > 1 and not source.replays:
                 raise UsageError(f"--memory: {source.name} can be read only once, so compare at one memory")
-        return comparing_run(sources, settings, makers, on_error=on_error, on_progress=progress.step)
+        panels = Panels(lambda _bits: makers, settings)
+        return panels.run(sources, on_error=on_error, on_progress=progress.step), panels
 
     def facts(self) -> Facts:
-        """Return what figures say besides the rows."""
         key = key_words([fingerprint(secret_of(self._shared(None).key))])
         estimates = {name: joined(some) for name, some in self.estimates.items()}
         return Facts(self.threshold, key, command_line(sys.argv), estimates)
-
-
-def make_traffic(options: SyntheticOptions) -> Traffic:
-    """Return the synthetic traffic; options that are given override --quick."""
-    return synthetic_traffic(
-        windows=options.windows,
-        flows=options.flows,
-        packets=options.packets,
-        super_hosts=options.super_hosts,
-        seed=options.seed,
-        quick=options.quick,
-    )
 
 
 def _draw(rows: list[Row], folder: Path, contest: Contest) -> None:

@@ -12,7 +12,17 @@ from typer.core import TyperArgument
 
 from superhosts import cli
 from superhosts.cli._combined import check_together
-from superhosts.cli._config import COMMANDS, NEVER, SECRETS, Config, check_common, checked, key_of, read_config
+from superhosts.cli._config import (
+    COMMANDS,
+    NEVER,
+    SECRETS,
+    Config,
+    check_common,
+    checked,
+    key_of,
+    keys_of_tables,
+    read_config,
+)
 from superhosts.cli._program import LazyCommand
 from superhosts.cli.usage.setup import ConfigCheck, ConfigInit, ConfigShow
 from superhosts.core.files import output_errors, replacing
@@ -44,9 +54,9 @@ RULE = """
 """
 
 
-def init_config(options: ConfigInit) -> None:
-    """Write a file with every option, commented out."""
-    text = "".join([HEAD, *_table(""), *(line for name in COMMANDS for line in _table(name)), RULE])
+def config_init(options: ConfigInit) -> None:
+    tables = keys_of_tables({name: _loaded(name) for name in COMMANDS})
+    text = "".join([HEAD, *(line for name, keys in tables.items() for line in _table(name, keys)), RULE])
     if str(options.file) == "-":
         sys.stdout.write(text)
         return
@@ -57,8 +67,7 @@ def init_config(options: ConfigInit) -> None:
     say(f"{options.file}: written; check it with superhosts config check {options.file}")
 
 
-def check_config(options: ConfigCheck) -> None:
-    """Check all of a file."""
+def config_check(options: ConfigCheck) -> None:
     config = read_config(options.file)
     commands = {name: _loaded(name) for name in COMMANDS}
     check_common(config, (each for command in commands.values() for each in command.params))
@@ -90,15 +99,16 @@ def _check_together(config: Config, name: str) -> None:
         raise config.wrong(f"[{name}]", str(error)) from None
 
 
-def show_config(options: ConfigShow) -> None:
-    """Show the values of a command and their sources."""
+def config_show(options: ConfigShow) -> None:
     if options.command not in COMMANDS:
         raise UsageError(f"COMMAND {options.command}: one of {', '.join(COMMANDS)}")
     config, command = read_config(options.file), _loaded(options.command)
     ctx = _context(command, options.command)
     found = checked(config, options.command, ctx)
     lines = []
-    for each in _shown(command):
+    for each in command.params:
+        if each.name in NEVER or getattr(each, "hidden", False):
+            continue
         variable = f"SUPERHOSTS_{options.command.upper()}_{each.name.upper()}"
         value, source = each.default, "default"
         if each.name in found:
@@ -114,24 +124,16 @@ def show_config(options: ConfigShow) -> None:
 
 
 def _loaded(name: str) -> Any:
-    """Return a command with its options."""
     return LazyCommand(name, cli.COMMANDS[name]).load()
 
 
-def _table(name: str) -> Iterator[str]:
+def _table(name: str, parameters: list[Any]) -> Iterator[str]:
     """Yield the lines of a table: of one command, or of the options that all have if the name is empty."""
-    commands = {each: _loaded(each) for each in COMMANDS}
-    shared = set.intersection(*({each.name for each in _shown(command)} for command in commands.values()))
     yield f"\n[{name}]\n" if name else "\n"
-    for each in _shown(commands[name or COMMANDS[0]]):
-        if (each.name in shared) == (not name):
-            words = " ".join((each.help or "").split())
-            yield f"# {words}\n" if words else ""
-            yield f"# {key_of(each)} = {_text(each.default)}\n"
-
-
-def _shown(command: Any) -> list[Any]:
-    return [each for each in command.params if each.name not in NEVER and not getattr(each, "hidden", False)]
+    for each in parameters:
+        words = " ".join((each.help or "").split())
+        yield f"# {words}\n" if words else ""
+        yield f"# {key_of(each)} = {_text(each.default)}\n"
 
 
 def _context(command: Any, name: str) -> Any:
@@ -139,7 +141,6 @@ def _context(command: Any, name: str) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return a value as TOML has it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from superhosts.cli._options import check_no_conflict
 from superhosts.cli._settings import make_settings
-from superhosts.cli.scan import ReportedErrors, run_scan
+from superhosts.cli.scan import run_scan
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.lab import Demo, Synth
 from superhosts.core import defaults
@@ -30,7 +30,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.detectors.detector import Detector
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError
-from superhosts.output.console import say
+from superhosts.output.console import ReportedErrors, say
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import known_peers
 from superhosts.output.table import OutputConsole
@@ -50,7 +50,6 @@ PATIENCE = 120.0  # seconds for the whole demo; it takes up to a minute if nothi
 
 
 def show_fleet(folder: Path, traffic: str) -> None:
-    """Run the fleet and one process over the same packets, and show both answers."""
     shutil.rmtree(folder, ignore_errors=True)  # edges that find the state of an earlier demo would have nothing to do
     folder.mkdir()
     inputs = {site: f"synth:{traffic},windows={WINDOWS},share=0.6,part={part}" for part, site in enumerate(SITES, 1)}
@@ -103,7 +102,6 @@ def choose_link(folder: Path, find_port: Callable[[], int] = _broker_port) -> tu
 
 @contextmanager
 def _processes() -> Iterator[Any]:
-    """Start processes that end together with this one."""
     running: list[subprocess.Popen[bytes]] = []
 
     def start(arguments: list[str], log: Path) -> subprocess.Popen[bytes]:
@@ -130,7 +128,6 @@ def _processes() -> Iterator[Any]:
 
 
 def _wait(hub: Any, edges: list[Any], archive: Path, folder: Path) -> None:
-    """Wait until all edges have ended and every window is in the archive."""
     until = time.monotonic() + PATIENCE
     while any(edge.poll() is None for edge in edges) or len(list(archive.glob("*/*.cube"))) < WINDOWS:
         failed = [edge for edge in edges if edge.poll()]
@@ -157,7 +154,6 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _compare(expected: dict[Window, Any], archive: Path) -> None:
-    """Compare the hub's unions with one process, bit by bit."""
     unions = {
         sketch.window: sketch for sketch in (load(path, key=DEFAULT_KEY) for path in sorted(archive.glob("*/*.cube")))
     }
@@ -177,7 +173,6 @@ def _same_content(left: Detector, right: Detector) -> bool:
 
 
 def demo(options: Demo) -> None:
-    """Make traffic, scan it, and compare the result with the truth."""
     folder, super_hosts = options.folder, options.super_hosts
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -191,7 +186,7 @@ def demo(options: Demo) -> None:
     flows, packets = options.flows or "500k", options.packets or "5M"
     capture, found = folder / "demo.pcap", folder / "found.jsonl"
     say(f"$ superhosts synth {capture} --flows {flows} --packets {packets} --super-hosts {super_hosts}")
-    synth(Synth(capture, flows=flows, packets=packets, super_hosts=super_hosts))
+    synth(Synth(out=capture, flows=flows, packets=packets, super_hosts=super_hosts))
     more = "" if options.exact is None else f" --exact {options.exact}"
     say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --threshold {defaults.THRESHOLD} --output {found}{more}")
     outputs = open_destinations(OutputOptions(outputs=[str(found)]), table=False)
@@ -203,8 +198,6 @@ def demo(options: Demo) -> None:
 
 
 def _demo_compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
-    """Print what was found beside the truth, and the score."""
-
     table = Table(title="found beside the truth", title_justify="left", box=None, header_style="bold", pad_edge=False)
     for title in ("host", "peers", "95 % interval", "truth", "error"):
         table.add_column(title, justify="left" if title == "host" else "right", no_wrap=True)
@@ -225,7 +218,6 @@ def _demo_compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
 
 
 def _error(row: dict[str, Any], true: int) -> str:
-    """Return the relative error of a row's peers."""
     if not true:
         return "not seen"
     return "–" if row["peers"] is None else f"{row['peers'] / true - 1:+.1%}"

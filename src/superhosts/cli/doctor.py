@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+import platform
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
 
+from superhosts import __version__
 from superhosts.cli.usage.setup import Doctor
-from superhosts.errors import SuperhostsError
+from superhosts.core import device
+from superhosts.core.defaults import IPV6_PREFIX
+from superhosts.core.text import counted
+from superhosts.core.units import format_size
+from superhosts.errors import InputError, MissingExtraError, SuperhostsError
 
 if TYPE_CHECKING:
     from superhosts.detectors.cube import Cube
@@ -15,13 +25,15 @@ if TYPE_CHECKING:
 
 # The checks of `superhosts doctor`. Each returns a state and a text that says what to do.
 #
-# Every check imports what it looks at by itself: a package that is missing or broken fails its own check, and no other.
+# Every check imports by itself what needs other packages: one that is missing or broken fails its own check alone.
 
 
 OK, MISSING, PROBLEM = "ok", "missing", "problem"  # missing is optional: only a problem changes the exit status
 MEMORY = "1MiB"  # of the small cube
 COMPUTE_MAJOR, COMPUTE_MINOR = 75, 76  # device attributes of the driver
 Answer = tuple[str, str]  # state and text
+AGAIN = "pip install --force-reinstall superhosts"
+TABLES = "for Parquet and data frames: pip install 'superhosts[tables]'"
 
 
 def in_words(error: Exception) -> str:
@@ -30,41 +42,32 @@ def in_words(error: Exception) -> str:
 
 
 def _python() -> Answer:
-    import platform
-
-    from superhosts import __version__
 
     return OK, f"superhosts {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
 def _cpu() -> Answer:
-    from superhosts.core.device import thread_count
-    from superhosts.core.text import counted
-    from superhosts.core.units import format_size
     from superhosts.jit.memory import memory_of_machine
 
-    return OK, f"{counted(thread_count(), 'thread')}, {format_size(memory_of_machine())} of memory"
+    return OK, f"{counted(device.thread_count(), 'thread')}, {format_size(memory_of_machine())} of memory"
 
 
-def _packages() -> Answer:
-    found, missing = _versions({"numpy": "NumPy", "numba": "numba", "zstandard": "zstandard"})
-    if missing:
-        return PROBLEM, f"{', '.join(missing)} not installed: pip install --force-reinstall superhosts"
-    return OK, ", ".join(found)
+def _imported(state: str, way: str, **modules: str) -> Callable[[], Answer]:
+    """Return the check of packages that are imported; `state`: where one is missing."""
 
+    def check() -> Answer:
+        found, missing = [], []
+        for module, name in modules.items():
+            try:
+                found.append(f"{name} {import_module(module).__version__}")
+            except ModuleNotFoundError:
+                missing.append(name)
+        return (state, "; ".join([*found, f"{', '.join(missing)} {way}"])) if missing else (OK, ", ".join(found))
 
-def _tables() -> Answer:
-    found, missing = _versions({"pyarrow": "pyarrow", "polars": "Polars", "pandas": "pandas"})
-    if missing:
-        absent = f"{', '.join(missing)} not installed; for Parquet and data frames: pip install 'superhosts[tables]'"
-        return MISSING, "; ".join([*found, absent])
-    return OK, ", ".join(found)
+    return check
 
 
 def _fleet() -> Answer:
-    import subprocess
-
-    from superhosts.errors import MissingExtraError
 
     found, missing = _installed(["nats-py", "nkeys"])
     if missing:
@@ -101,27 +104,13 @@ def _extra(name: str, use: str, *packages: str) -> Callable[[], Answer]:
 
 def _installed(packages: list[str]) -> tuple[list[str], list[str]]:
     """Look up packages without importing them; return the installed ones with their versions, and the others."""
-    from importlib.metadata import PackageNotFoundError, version
 
     found, missing = [], []
     for package in packages:
         try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
+            found.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
             missing.append(package)
-    return found, missing
-
-
-def _versions(modules: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Import modules; return the installed ones with their versions, and the names of the others."""
-    from importlib import import_module
-
-    found, missing = [], []
-    for module, name in modules.items():
-        try:
-            found.append(f"{name} {import_module(module).__version__}")
-        except ModuleNotFoundError:
-            missing.append(name)
     return found, missing
 
 
@@ -157,10 +146,6 @@ def _key() -> Answer:
     return OK, f"{chosen}, which everybody knows: superhosts key new" if chosen.is_public else str(chosen)
 
 
-def _cpu_check() -> Answer:
-    return check_answer(small_cube("cpu"))
-
-
 def check_answer(cube: Cube) -> Answer:
     """Return whether a small cube finds its one super host."""
     found = list(cube.super_hosts(256))
@@ -170,13 +155,13 @@ def check_answer(cube: Cube) -> Answer:
     return OK, "a small cube finds its one super host"
 
 
-def small_cube(device: str, memory: str = MEMORY) -> Cube:
+def small_cube(where: str, memory: str = MEMORY) -> Cube:
     """Return a cube with a host of 500 peers and 300 hosts of one."""
     import numpy as np
 
     from superhosts.detectors.cube import Cube
 
-    cube = Cube(memory, key="superhosts doctor", device=device, exact=False)
+    cube = Cube(memory, key="superhosts doctor", device=where, exact=False)
     hosts = np.concatenate([np.full(500, 0x0A000007), 0x0A010000 + np.arange(300)]).astype(np.uint32)
     cube.update(hosts, np.arange(len(hosts), dtype=np.uint32))
     return cube
@@ -184,9 +169,8 @@ def small_cube(device: str, memory: str = MEMORY) -> Cube:
 
 def _gpu() -> Answer:
     """Ask the driver directly, which needs no other package."""
-    from superhosts.core.device import cuda_driver
 
-    driver = cuda_driver()
+    driver = device.cuda_driver()
     if driver is None:
         return MISSING, "no NVIDIA driver was found (libcuda.so.1); without one all runs on the CPU"
     status = driver.cuInit(0)
@@ -199,9 +183,6 @@ def _gpu() -> Answer:
 
 
 def _describe(driver: Any, number: int) -> str:
-    import ctypes
-
-    from superhosts.core.units import format_size
 
     gpu = _ask(driver.cuDeviceGet, number)
     name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t(0)
@@ -213,8 +194,6 @@ def _describe(driver: Any, number: int) -> str:
 
 
 def _ask(call: Any, *arguments: int) -> int:
-    """Call a function of the driver that returns one number."""
-    import ctypes
 
     answer = ctypes.c_int(0)
     status = call(ctypes.byref(answer), *arguments)
@@ -224,34 +203,28 @@ def _ask(call: Any, *arguments: int) -> int:
 
 
 def _gpu_packages() -> Answer:
-    from importlib.metadata import PackageNotFoundError, version
-
-    from superhosts.core.device import INSTALL
 
     found, missing = [], []
     for name, packages in {"numba-cuda": ["numba-cuda"], "CuPy": ["cupy-cuda13x", "cupy-cuda12x", "cupy"]}.items():
         for package in packages:
             try:
-                found.append(f"{package} {version(package)}")
+                found.append(f"{package} {metadata.version(package)}")
                 break
-            except PackageNotFoundError:
+            except metadata.PackageNotFoundError:
                 continue
         else:
             missing.append(name)
     if missing:
-        return MISSING, "; ".join([*found, f"{' and '.join(missing)} not installed; with a GPU: {INSTALL}"])
+        return MISSING, "; ".join([*found, f"{' and '.join(missing)} not installed; with a GPU: {device.INSTALL}"])
     return OK, ", ".join(found)
 
 
 def gpu_check(memory: str = MEMORY) -> Answer:
     """Return whether cubes of this memory are the same on all GPUs and on the CPU; compile what default cubes need."""
-    from functools import partial
 
-    from superhosts.core.device import choose_device, cuda_problem, gpus_of
-
-    if cuda_problem() is not None:
+    if device.cuda_problem() is not None:
         return MISSING, "not made: it needs a GPU, its driver and the packages"
-    gpus = gpus_of(choose_device("cuda:all"))
+    gpus = device.gpus_of(device.choose_device("cuda:all"))
     state, text = compare_gpus(gpus, partial(small_cube, memory=memory))
     return compile_kernels(gpus, text) if state == OK else (state, text)
 
@@ -261,7 +234,6 @@ def compile_kernels(gpus: list[int], text: str) -> Answer:
 
     Device "auto" uses a GPU only if they are on disk.
     """
-    from superhosts.core.defaults import IPV6_PREFIX
     from superhosts.detectors.cube import Cube
 
     try:
@@ -275,21 +247,19 @@ def compile_kernels(gpus: list[int], text: str) -> Answer:
 
 def compare_gpus(gpus: list[int], make: Callable[[str], Cube]) -> Answer:
     """Return whether the small cubes that `make` makes on GPUs are equal to the one on the CPU."""
-    from superhosts.core.device import INSTALL, simulated
 
     try:
         truth = make("cpu")
         other = [gpu for gpu in gpus if not same_content(truth, make(f"cuda:{gpu}"))]
     except Exception as error:
-        return PROBLEM, f"a small cube fails there: {in_words(error)}; do packages and driver fit? {INSTALL}"
+        return PROBLEM, f"a small cube fails there: {in_words(error)}; do packages and driver fit? {device.INSTALL}"
     if other:
         names = ", ".join(f"cuda:{gpu}" for gpu in other)
         return PROBLEM, f"{names} gives other bits than the CPU: do not trust it, use --device cpu and report this"
-    return OK, "GPU and CPU give the same bits" + (" (numba's simulator)" if simulated() else "")
+    return OK, "GPU and CPU give the same bits" + (" (numba's simulator)" if device.simulated() else "")
 
 
 def same_content(left: Cube, right: Cube) -> bool:
-    """Return True if two cubes hold the same bits and find the same hosts."""
     import numpy as np
 
     mine, others = left.arrays(), right.arrays()
@@ -299,10 +269,7 @@ def same_content(left: Cube, right: Cube) -> bool:
 
 def _capturing() -> Answer:
     """Open a packet socket as a live capture does; nothing is captured."""
-    from superhosts.errors import InputError
-    from superhosts.sources.livecapture.bpf import INSTALL, load_libpcap
-    from superhosts.sources.livecapture.ring import open_socket
-    from superhosts.sources.livecapture.source import interface_names
+    from superhosts.sources.livecapture import INSTALL, interface_names, load_libpcap, open_socket
 
     try:
         open_socket("live:").close()
@@ -317,14 +284,14 @@ def _capturing() -> Answer:
 CHECKS: dict[str, Callable[[], Answer]] = {
     "versions": _python,
     "CPU": _cpu,
-    "packages": _packages,
+    "packages": _imported(PROBLEM, f"not installed: {AGAIN}", numpy="NumPy", numba="numba", zstandard="zstandard"),
     "compiled code": _compiled_code,
-    "CPU check": _cpu_check,
+    "CPU check": lambda: check_answer(small_cube("cpu")),
     "sketch key": _key,
     "GPU": _gpu,
     "GPU packages": _gpu_packages,
     "GPU check": gpu_check,
-    "tables": _tables,
+    "tables": _imported(MISSING, f"not installed; {TABLES}", pyarrow="pyarrow", polars="Polars", pandas="pandas"),
     "fleet": _fleet,
     "batch": _extra("batch", "the batch command", "dask", "distributed", "fsspec"),
     "dashboard": _extra("web", "--web and superhosts web", "starlette", "uvicorn"),
@@ -338,33 +305,19 @@ CHECKS: dict[str, Callable[[], Answer]] = {
 }
 
 
-class Check(NamedTuple):
-    """The result of one check."""
-
-    name: str
-    state: str
-    text: str
-
-
 def doctor(options: Doctor) -> None:
-    """Print the result of every check; an error names those that found a problem."""
+    """Print the result of every check; one that raises an error is a problem, and the next one runs."""
     checks = []
-    for check in _examine():
-        checks.append(check)
-        if not options.json:
-            print(f"{check.state:8} {check.name:14} {check.text}", flush=True)
-    if options.json:
-        print(json.dumps([check._asdict() for check in checks]))
-    broken = [check.name for check in checks if check.state == PROBLEM]
-    if broken:
-        raise SuperhostsError(f"problems found: {', '.join(broken)}")
-
-
-def _examine() -> Iterator[Check]:
-    """Run all checks in order; one that raises an error is a problem, and the next one runs."""
     for name, check in CHECKS.items():
         try:
             state, text = check()
         except Exception as error:
             state, text = PROBLEM, in_words(error)
-        yield Check(name, state, text)
+        checks.append({"name": name, "state": state, "text": text})
+        if not options.json:
+            print(f"{state:8} {name:14} {text}", flush=True)
+    if options.json:
+        print(json.dumps(checks))
+    broken = [check["name"] for check in checks if check["state"] == PROBLEM]
+    if broken:
+        raise SuperhostsError(f"problems found: {', '.join(broken)}")

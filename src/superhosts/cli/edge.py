@@ -14,7 +14,7 @@ from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._link import connect_to, join, make_sender, sending
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._settings import delivery_options, naming_of
-from superhosts.cli._signals import ended_by_signals
+from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import use_filter
@@ -30,7 +30,7 @@ from superhosts.errors import RefusedError, SuperhostsError
 from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position
 from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import LinkSender, Spool
-from superhosts.output.console import fail_with, log_status, say_error, show_tracebacks, tell
+from superhosts.output.console import ReportedErrors, fail_with, log_status, show_tracebacks, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import columns_with
@@ -44,29 +44,28 @@ from superhosts.ui.monitor import Monitor, observe_edge
 from superhosts.ui.service import STATUS, Reloads, Status, log_in_background
 
 if TYPE_CHECKING:
-    from superhosts.fleet.nats.credentials import NatsOptions
+    pass
 
 LIVE_WAIT = 10.0  # seconds that an edge waits for the hub after a live input has ended
 
 
 @log_in_background()
 def edge(options: EdgeOptions) -> None:
-    """Read, spool and send until the inputs end; then exit with the status of the first error."""
     joining = join(options)
     options = options if joining is None else joining.options
     check_site(options.site)
-    show_tracebacks(options.service.verbose)
-    monitor = Monitor("edge", options.service.metrics)
-    connection = None if joining is not None else _connection(options)
+    show_tracebacks(options.verbose)
+    monitor = Monitor("edge", options.metrics)
+    connection = None
+    if joining is None and options.to is None:
+        connection = connect_to(LOCAL if options.nats is None else options.nats, options)
     settings = traffic_settings("edge", options)
-    settings = replace(settings, key=fleet_key(options.cube.key_file) if joining is None else joining.key())
+    settings = replace(settings, key=fleet_key(options.key_file) if joining is None else joining.key())
     with _local_rows(options) as rows, hold_folder(options.spool):
         connection = connection if joining is None else joining.connect()
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
-        how = Watching(
-            options.inputs, options.traffic.tables.read(), parse_seconds(options.grace), options.traffic.filter
-        )
+        how = Watching(options.inputs, options.tables, parse_seconds(options.grace), options.filter)
         errors = watch(how, settings, store, sender, rows, monitor)
     fail_with(errors)
 
@@ -74,35 +73,30 @@ def edge(options: EdgeOptions) -> None:
 @contextmanager
 def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
     """Open the destination of the site's own super hosts, if there is one."""
-    if not options.rows.output:
+    if not options.output:
         yield None
         return
-    run = RunKind(columns_with(options.traffic.keeping.evidence), endless=True)
-    delivery = delivery_options(options.rows.queue, options.site, options.spool)
-    wanted = OutputOptions(outputs=options.rows.output, delivery=delivery, naming=naming_of(options.rows.naming))
+    run = RunKind(columns_with(options.evidence), endless=True)
+    delivery = delivery_options(options, options.site, options.spool)
+    wanted = OutputOptions(outputs=options.output, delivery=delivery, naming=naming_of(options))
     with open_destinations(wanted, run, table=False, say=tell) as destinations:
         yield LocalRows(destinations, tell)
 
 
-def _connection(options: EdgeOptions) -> NatsOptions | None:
-    """Return the checked options of the NATS server; None if sketches are sent as files."""
-    if options.to is None:
-        return connect_to(LOCAL if options.nats is None else options.nats, options.link)
-    return None
-
-
 class Watching(NamedTuple):
-    """What an edge reads, and how long it waits for what is late."""
-
     inputs: list[str]
     tables: TableOptions
     grace: float
     filter: str | None = None
 
     def open(self, done: frozenset[str], on_error: OnError) -> list[Source]:
-        """Open the inputs, without the files that are done."""
         sources = open_inputs(
-            self.inputs, on_error, follow=True, done=done, on_warning=_tell_warning, tables=self.tables
+            self.inputs,
+            on_error,
+            follow=True,
+            done=done,
+            on_warning=lambda text: tell(as_warning(text)),
+            tables=self.tables,
         )
         use_filter(sources, self.filter)
         return sources
@@ -120,7 +114,7 @@ def watch(
 
     Windows that the hub has refused are an error, even one of many: its window lacks this site for good.
     """
-    errors, monitor = _Errors(), monitor or Monitor("edge")
+    errors, monitor = ReportedErrors(), monitor or Monitor("edge")
     warned: bool | None = None  # of a wrong --inner; None: before the first window has closed
 
     def on_progress(position: int, packets: int) -> None:
@@ -138,7 +132,7 @@ def watch(
 
     reloads = Reloads(monitor.manager)
     if rows is not None:
-        reloads.add("--output", rows.reopen)
+        reloads.add("--output", rows.destinations.reopen)
     position = Position(spool.folder, how.inputs, settings.fingerprint, tell)
     scan = Scan(
         how.open(position.done(), errors.add),
@@ -151,7 +145,7 @@ def watch(
     progress = ScanProgress(wanted=sys.stderr.isatty()).of(scan)  # a log has the status file beside it
     status = _status(run, scan, spool, sender, rows)
     serving = monitor.serving(observe_edge(monitor, run, scan, spool, sender, rows), reloads)
-    with serving, sending(sender, spool), ended_by_signals(monitor.stopping(run.stop), reloads.ask):
+    with serving, sending(sender, spool), Interruption(monitor.stopping(run.stop), reloads.ask):
         _say_ready(settings, spool, position)
         with progress:
             run.run()
@@ -167,23 +161,6 @@ def watch(
     return errors.found
 
 
-class _Errors:
-    """The errors of an edge, each reported when it comes."""
-
-    def __init__(self) -> None:
-        self.found: list[SuperhostsError] = []
-
-    def add(self, error: SuperhostsError) -> None:
-        """Report an error."""
-        if len(self.found) < 100:  # one is enough for the exit status, and a folder may be followed for months
-            self.found.append(error)
-        say_error(error)
-
-
-def _tell_warning(text: str) -> None:
-    tell(as_warning(text))
-
-
 def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
     waiting = len(spool.waiting())
     text = f"site {settings.site} ready; windows of earlier runs that wait in {spool.folder}: {waiting}"
@@ -195,7 +172,6 @@ def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
 
 
 def _status(run: Edge, scan: Scan, spool: Spool, sender: LinkSender, rows: LocalRows | None) -> Status:
-    """Return the file with the counters of all parts."""
     return Status(
         spool.folder / STATUS,
         key=lambda: fingerprint(secret_of(scan.settings.key)),
@@ -206,7 +182,7 @@ def _status(run: Edge, scan: Scan, spool: Spool, sender: LinkSender, rows: Local
         waiting=lambda: len(spool.waiting()),
         aside=spool.aside,
         standard_error=log_status,
-        **({} if rows is None else {"rows": rows.status, "outputs": rows.outputs}),
+        **({} if rows is None else {"rows": rows.status, "outputs": rows.destinations.all_status}),
     )
 
 

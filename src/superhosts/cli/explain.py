@@ -6,23 +6,22 @@ import json as json_module
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.table import Table
 
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import Progress
 from superhosts.cli._settings import output_options
-from superhosts.cli._sketches import SketchFacts, find_sketches
+from superhosts.cli._sketches import SketchFacts, find_sketches, say_each
 from superhosts.cli.usage.sketches import Explain
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted, printable
-from superhosts.detectors.detector import Detector
 from superhosts.errors import HalfMergedError, InputError, MergeError, UsageError
 from superhosts.lab.hostfigures import Columns, draw_columns, draw_history, draw_hosts
 from superhosts.lab.sheet import prepare_file
-from superhosts.output.console import fail_with, say
+from superhosts.output.console import ReportedErrors, fail_with, say
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import COLUMNS, Report, Row, columns_with, make_rows
@@ -34,95 +33,60 @@ from superhosts.sketch.files import find_in_file, joined_sites, merge_named, sav
 from superhosts.sketch.sketch import Sketch, load
 
 
-class Question(NamedTuple):
-    """What is asked of every file."""
-
-    host: str
-    key: bytes | None
-    memory: str | None
-
-
-class Plot:
-    """The figure of --plot, if one is wanted."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-
-    def draw_one(self, sketch: Sketch, host: str, found: list[tuple[SuperHost, Row]]) -> None:
-        """Draw the columns of a host in one sketch; where it has none, because pairs were counted, its number."""
-        if self._path is None:
-            return
-        facts = SketchFacts()
-        facts.add(sketch)
-        note = facts.note(printable(host))
-        columns = [Columns(row, _columns(sketch.parts[item.part], host)) for item, row in found]
-        if all(each.columns for each in columns):
-            self._say(draw_columns(columns, self._path, note))
-        else:
-            self._say(draw_hosts([row for _, row in found], self._path, note))
-
-    def draw_many(self, rows: list[Row], paths: list[Path], question: Question) -> None:
-        """Draw a host over windows and sites. Sketches of a fleet are alike, so the first one tells memory and key."""
-        if self._path is None or not rows:
-            return
-        facts = SketchFacts()
-        facts.add(load(paths[0], key=question.key, max_memory=question.memory))
-        windows = len({row["window_start"] for row in rows})
-        self._say(draw_history(rows, self._path, facts.note(printable(question.host), windows=windows)))
-
-    @staticmethod
-    def _say(paths: list[Path]) -> None:
-        for path in paths:
-            say(str(path))
-
-
 def explain(options: Explain) -> None:
-    """Show a host in one sketch with its columns, or in many over time."""
-    wanted = output_options(options.results)
+    wanted = output_options(options)
     # JSON Lines on standard output say more than rows do (columns, sites, the union), so they are printed here.
     rows_only = replace(wanted, json=False, outputs=wanted.addresses)
-    question = Question(options.host, given_key(options.sketches.key_file), options.sketches.memory_total)
+    key = given_key(options.key_file)
     prepare_file(options.plot)
-    plot = Plot(options.plot)
-    errors: list[InputError] = []
-    paths = find_sketches(options.sketches.files, errors, options.span)
+    errors = ReportedErrors()
+    paths = find_sketches(options.files, errors.add, options)
     if len(paths) == 1:
         kind = RunKind(columns_with(saved_sketch(paths[0]).has_evidence), many_windows=False)
         with open_destinations(rows_only, kind, table=wanted.format == "table") as outputs:
-            _explain_one(paths[0], question, outputs, wanted.format, plot)
+            _explain_one(paths[0], options, key, outputs, wanted.format)
     elif paths:
         with open_destinations(rows_only, table=False) as outputs:
-            _explain_many(paths, question, outputs, errors, wanted.format, plot)
-    fail_with(errors)
+            _explain_many(paths, options, key, outputs, errors, wanted.format)
+    fail_with(errors.found)
 
 
-def _explain_one(path: Path, question: Question, outputs: Destinations, format: Format, plot: Plot) -> None:
-    """Show a host in one sketch, with its columns."""
-    host = question.host
-    sketch = load(path, key=question.key, max_memory=question.memory)
+def _explain_one(path: Path, options: Explain, key: bytes | None, outputs: Destinations, format: Format) -> None:
+    host = options.host
+    sketch = load(path, key=key, max_memory=options.memory_total)
     found = sketch.estimate(host)
     if not found:
-        raise _not_there(host, str(path), {part.family for part in sketch.parts})
+        families = " and IPv".join(sorted({str(part.family) for part in sketch.parts}))
+        raise UsageError(f"{host}: {path} holds no hosts of that family (it has IPv{families})")
     rows = make_rows(sketch.window, found, judge=judge_of(sketch.evidence))
+    columns = [sketch.parts[item.part].columns_of(host) for item in found]  # how full each is, and its array's mean
     if format == "json":
-        for item, row in zip(found, rows, strict=True):
-            print(json_module.dumps({**row, "columns": _columns(sketch.parts[item.part], host)}))
+        for row, some in zip(rows, columns, strict=True):
+            print(json_module.dumps({**row, "columns": some}))
     outputs.write(Report(rows=rows, window=sketch.window, title=f"{printable(host)} in {printable(path)}"))
     if format == "table":
-        for item in found:
-            _print_columns(sketch.parts[item.part], host)
+        for some in columns:
+            _print_columns(some)
         for row in rows:
             _print_evidence(row)
-    plot.draw_one(sketch, question.host, list(zip(found, rows, strict=True)))
+    if options.plot is not None:
+        facts = SketchFacts()
+        facts.add(sketch)
+        note = facts.note(printable(host))
+        if all(columns):
+            drawn = draw_columns([Columns(*each) for each in zip(rows, columns, strict=True)], options.plot, note)
+        else:  # pairs were counted
+            drawn = draw_hosts(rows, options.plot, note)
+        say_each(drawn)
 
 
 def _explain_many(
     paths: list[Path],
-    question: Question,
+    options: Explain,
+    key: bytes | None,
     outputs: Destinations,
-    errors: list[InputError],
+    errors: ReportedErrors,
     format: Format,
-    plot: Plot,
 ) -> None:
     """Show a host in every window and site, and in the union of all."""
     groups: dict[tuple[Window | None, str], list[Path]] = defaultdict(list)
@@ -132,16 +96,21 @@ def _explain_many(
     rows: list[Row] = []
     with Progress("windows and sites") as progress:
         for window, site in progress.over(sorted(groups, key=lambda group: (group[0] or (0, 0), group[1]))):
-            found = _ask(groups[window, site], question, good, errors)
+            found = _ask(groups[window, site], options, key, good, errors)
             rows += [{**row, "site": site} for row in make_rows(window, _by_part(found))]
     if good and not rows:
-        raise _not_there(question.host, f"none of {counted(len(good), 'sketch', 'sketches')}", set())
+        named = counted(len(good), "sketch", "sketches")
+        raise UsageError(f"{options.host}: none of {named} holds hosts of that family")
     plain = [{name: row[name] for name in COLUMNS} for row in rows]
     outputs.write(Report(rows=plain))
-    plot.draw_many(rows, good, question)
+    if options.plot is not None and rows:
+        facts = SketchFacts()
+        facts.add(load(good[0], key=key, max_memory=options.memory_total))  # those of a fleet have one memory and key
+        windows = len({row["window_start"] for row in rows})
+        say_each(draw_history(rows, options.plot, facts.note(printable(options.host), windows=windows)))
     if format == "csv":
         return
-    unions = _ask_union(good, question) if good else []
+    unions = _ask_union(good, options, key) if good else []
     if format == "json":
         for row in [*rows, *({**row, "union": True} for row in unions)]:
             print(json_module.dumps(row))
@@ -149,56 +118,44 @@ def _explain_many(
         print_timeline(OutputConsole(), rows, unions)
 
 
-def _ask(paths: list[Path], question: Question, good: list[Path], errors: list[InputError]) -> SuperHosts:
+def _ask(
+    paths: list[Path], options: Explain, key: bytes | None, good: list[Path], errors: ReportedErrors
+) -> SuperHosts:
     """Return the estimates of a host from the files of one window and site; readable files are added to `good`."""
     found = SuperHosts.none()
     whole = Sketch()
     for path in paths:
         try:
             if len(paths) == 1:
-                found = find_in_file(path, question.host, key=question.key, max_memory=question.memory)
+                found = find_in_file(path, options.host, key=key, max_memory=options.memory_total)
             else:  # a site that was restarted within the window
-                merge_named(whole, path, question.key, question.memory)
+                merge_named(whole, path, key, options.memory_total)
         except HalfMergedError:
             raise
         except InputError as error:
-            errors.append(error)
-            say(f"superhosts: {error}")
+            errors.add(error)
         else:
             good.append(path)
-    return found if len(paths) == 1 else whole.estimate(question.host)
+    return found if len(paths) == 1 else whole.estimate(options.host)
 
 
-def _ask_union(paths: list[Path], question: Question) -> list[Row]:
+def _ask_union(paths: list[Path], options: Explain, key: bytes | None) -> list[Row]:
     """Return the rows of the union of all files; none, with a message, if they cannot be merged."""
     whole = Sketch()
     try:
         with Progress("sketches in the union") as progress:
             for path in progress.over(paths):
-                merge_named(whole, path, question.key, question.memory)
+                merge_named(whole, path, key, options.memory_total)
     except MergeError as error:
         say(f"superhosts: no union of these files: {error}")
         return []
     sites = joined_sites(whole.sites)
-    found, judge = _by_part(whole.estimate(question.host)), judge_of(whole.evidence)
+    found, judge = _by_part(whole.estimate(options.host)), judge_of(whole.evidence)
     return [{**row, "site": sites} for row in make_rows(whole.window, found, judge=judge)]
 
 
 def _by_part(found: SuperHosts) -> list[SuperHost]:
     return sorted(found, key=lambda row: row.part)
-
-
-def _not_there(host: str, where: str, families: set[int]) -> UsageError:
-    if not families:
-        return UsageError(f"{host}: {where} holds hosts of that family")
-    return UsageError(
-        f"{host}: {where} holds no hosts of that family (it has IPv{' and IPv'.join(map(str, sorted(families)))})"
-    )
-
-
-def _columns(detector: Detector, host: str) -> list[dict[str, Any]]:
-    """Return the columns of a host: how full each is, and the mean of its array."""
-    return detector.columns_of(host)
 
 
 def _print_evidence(row: Row) -> None:
@@ -220,8 +177,7 @@ def _print_evidence(row: Row) -> None:
         console.print(line, markup=False, highlight=False)
 
 
-def _print_columns(detector: Detector, host: str) -> None:
-    columns = _columns(detector, host)
+def _print_columns(columns: list[dict[str, Any]]) -> None:
     if not columns:
         return
     table = Table(box=None, header_style="bold", pad_edge=False)

@@ -12,7 +12,7 @@ import typer
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import Progress
 from superhosts.cli._settings import output_options
-from superhosts.cli._sketches import SketchFacts, find_sketches, selected
+from superhosts.cli._sketches import SketchFacts, find_sketches, say_each, selected
 from superhosts.cli.usage.sketches import Hosts
 from superhosts.core.lens import Lens
 from superhosts.core.pairs import CONTACT_DIRECTIONS, DIRECTIONS, SIDES, Part, Window
@@ -26,7 +26,7 @@ from superhosts.detectors.detector import Detector
 from superhosts.errors import HalfMergedError, InputError, UsageError
 from superhosts.lab.hostfigures import draw_hosts
 from superhosts.lab.sheet import Note, prepare_file
-from superhosts.output.console import fail_with, say
+from superhosts.output.console import ReportedErrors, fail_with, say
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import COLUMNS, EVIDENCE_COLUMNS, Report, Row
@@ -50,7 +50,6 @@ class HostFilter(NamedTuple):
     directions: Sequence[str] = ()
 
     def check(self) -> None:
-        """Raise UsageError if a value is none."""
         if self.prefixes and not parse_networks(self.prefixes, "prefix"):
             raise UsageError(f"--prefix {' '.join(self.prefixes)}: contains no prefix")
         directions = (*DIRECTIONS, *CONTACT_DIRECTIONS)
@@ -67,30 +66,24 @@ class HostFilter(NamedTuple):
             raise UsageError(f"{' '.join(given)}: the sketches hold only {held}")
 
     def takes(self, part: Part) -> bool:
-        """Return True if hosts of this side and direction are wanted."""
         wants_side = not self.sides or part.side in self.sides
         return wants_side and (not self.directions or part.direction in self.directions)
 
     def of(self, sketch: Sketch) -> Searchable:
-        """Return the wanted hosts of a sketch."""
         return _Wanted(sketch, [part for part in with_unanswered(sketch.parts) if self.takes(part)], self.prefixes)
 
 
 class _Wanted(NamedTuple):
-    """The hosts of some parts of a sketch, and of some prefixes if there are any."""
-
     sketch: Sketch
     parts: Sequence[Part]
     prefixes: Sequence[str]
 
     def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the hosts with at least `threshold` peers."""
         return self.sketch.collect(
             lambda part, detector: self._inside(part, detector, detector.super_hosts(threshold)), self.parts
         )
 
     def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with the most peers."""
         return self.sketch.collect(lambda part, detector: self._top(part, detector, count), self.parts)[:count]
 
     def _top(self, part: Part, detector: Detector | Unanswered, count: int) -> SuperHosts:
@@ -170,15 +163,14 @@ def _longer_window(sketch: SavedSketch, text: str) -> Window:
 
 
 def hosts(options: Hosts) -> None:
-    """Write the super hosts of every sketch, of every longer window, or of the union of all."""
-    selection = Selection.of(options.wanted.threshold, options.wanted.top)
+    selection = Selection.of(options.threshold, options.top)
     if selection.threshold is not None:
         check_threshold(selection.threshold, "--threshold")
-    wanted = HostFilter(options.only.prefix, options.only.side, options.only.direction)
+    wanted = HostFilter(options.prefix, options.side, options.direction)
     wanted.check()
-    errors: list[InputError] = []
-    sketches = [saved_sketch(path) for path in find_sketches(options.sketches.files, errors, options.span)]
-    sketches = of_sites(sketches, options.only.site)
+    errors = ReportedErrors()
+    sketches = [saved_sketch(path) for path in find_sketches(options.files, errors.add, options)]
+    sketches = of_sites(sketches, options.site)
     wanted.check_parts({part for sketch in sketches for part in sketch.parts})
     groups = group_sketches(sketches, options.window, union=options.union)
     prepare_file(options.plot)
@@ -186,7 +178,7 @@ def hosts(options: Hosts) -> None:
     facts = SketchFacts()
     kind = _run_kind(groups, sketches, wanted)
     progress = Progress("sketches", len(sketches))
-    with open_destinations(output_options(options.results), kind) as outputs, progress:
+    with open_destinations(output_options(options), kind) as outputs, progress:
         for group in groups:
             sketch = _unite(group, options, progress, errors)
             report = _ask(group, sketch, selection, wanted)
@@ -199,7 +191,7 @@ def hosts(options: Hosts) -> None:
                 found += report.rows if options.plot is not None else report.rows[:1]
     if options.plot is not None:
         _draw(found, options.plot, facts.note(selected(selection)))
-    fail_with(errors)
+    fail_with(errors.found)
     if options.fail_on_find and found:
         raise typer.Exit(1)
 
@@ -208,8 +200,7 @@ def _draw(rows: list[Row], path: Path, note: Note) -> None:
     if not rows:
         say(f"superhosts: no host was found, so there is nothing to draw: {path} is not written")
         return
-    for drawn in draw_hosts(rows, path, note):
-        say(str(drawn))
+    say_each(draw_hosts(rows, path, note))
 
 
 def _ask(group: Group, sketch: Sketch | None, selection: Selection, wanted: HostFilter) -> Report | None:
@@ -234,9 +225,9 @@ def _run_kind(groups: list[Group], sketches: list[SavedSketch], wanted: HostFilt
     return RunKind((*COLUMNS, "site", *added), many_windows=len(groups) > 1, varying=varying)
 
 
-def _unite(group: Group, options: Hosts, progress: Progress, errors: list[InputError]) -> Sketch | None:
+def _unite(group: Group, options: Hosts, progress: Progress, errors: ReportedErrors) -> Sketch | None:
     """Return the union of a group's files; None if none could be read. Such files are reported, added to `errors`."""
-    key, memory = given_key(options.sketches.key_file), options.sketches.memory_total
+    key, memory = given_key(options.key_file), options.memory_total
     whole: Sketch | None = None
     for path in group.paths:
         progress.step()
@@ -249,6 +240,5 @@ def _unite(group: Group, options: Hosts, progress: Progress, errors: list[InputE
         except HalfMergedError:
             raise  # the union holds part of this file
         except InputError as error:
-            errors.append(error)
-            say(f"superhosts: {error}")
+            errors.add(error)
     return whole

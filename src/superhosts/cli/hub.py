@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +23,7 @@ from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._link import connect_to, find_place, make_sender, sending
 from superhosts.cli._options import LinkOptions
 from superhosts.cli._settings import make_settings, output_options
-from superhosts.cli._signals import ended_by_signals, set_safely
+from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.fleet import Hub as HubOptions
 from superhosts.cli.web import Dashboard
@@ -50,11 +49,11 @@ from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.console import log_status, show_tracebacks, tell
-from superhosts.output.destination import Destinations, RunKind
+from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
 from superhosts.pipeline.settings import Settings
-from superhosts.ui.monitor import HubParts, Monitor, observe_hub, observe_outputs
+from superhosts.ui.monitor import Monitor, observe_hub, observe_outputs
 from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background
 
 if TYPE_CHECKING:
@@ -66,8 +65,6 @@ NO_RULES = Policy(())
 
 
 class Plan(NamedTuple):
-    """The checked options of a hub, and what was made from them."""
-
     outputs: OutputOptions
     traffic: Settings  # that the sketches of the edges must have
     settings: HubSettings
@@ -78,33 +75,41 @@ class Plan(NamedTuple):
 
 @log_in_background()
 def hub(options: HubOptions) -> None:
-    """Merge and report until a signal ends it."""
     plan = make_plan(options)
-    show_tracebacks(options.service.verbose)
-    monitor, dashboard = Monitor("hub", options.service.metrics), Dashboard(options.dashboard)
+    show_tracebacks(options.verbose)
+    monitor, dashboard = Monitor("hub", options.metrics), Dashboard(options)
     stop, reloads = threading.Event(), Reloads(monitor.manager)
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
         store = WindowStore(options.state, tell)
         grid, roster = plan.settings.grid, known_sites(options.state)
         intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid, roster=roster)
-        upstream = _upstream_spool(options, plan)
+        upstream = None
+        if options.to is not None or plan.upward is not None:
+            upstream = Spool(options.state / "up", options.site, cap=parse_size(options.spool_cap), say=tell)
         outputs = parts.enter_context(open_destinations(plan.outputs, KIND, say=tell))
-        parts.enter_context(ended_by_signals(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
+        parts.enter_context(Interruption(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
-        desk = open_desk(options.results.alerting, plan.policy, plan.outputs.delivery)
+        desk = open_desk(options, plan.policy, plan.outputs.delivery)
         if desk is not None:
             outputs.add(desk)
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads, roster)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:
-            parts.enter_context(sending(make_sender(options.upstream.to, plan.upward, options.site), upstream))
+            parts.enter_context(sending(make_sender(options.to, plan.upward, options.site), upstream))
             extra["upstream"] = upstream.counters
         if plan.outputs.addresses:
             extra["output"] = lambda: next(iter(outputs.all_status().values()), {})  # the first, as it always was
             extra["outputs"] = outputs.all_status
         needed = NeededEvidence(lambda: NO_RULES if desk is None else desk.policy, tell)
-        report = _reporter(plan, outputs, lambda: merging.settings.selection, needed)
+
+        def report(result: HubReport) -> None:
+            titled = with_title(result, merging.settings.selection)
+            outputs.write(titled)
+            needed.note(result.has_evidence)
+            if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
+                tell(_window_notice(titled))
+
         merging = Hub(store, intake, plan.settings, report, tell, archive=plan.archive, upstream=upstream)
         status = Status(
             options.state / STATUS,
@@ -114,17 +119,38 @@ def hub(options: HubOptions) -> None:
             link=receiver.counters,
             windows=lambda: len(store.windows()),
             sites=roster.status,
-            trouble=lambda: merging.status() | _trouble(reloads, roster, needed),
+            trouble=lambda: {
+                **merging.status(),
+                "not_reloaded": reloads.failed,
+                "clocks": roster.wrong_clocks(),
+                "no_evidence": needed.waiting,
+            },
             standard_output=lambda: outputs.status("standard output"),
             standard_error=log_status,
             **extra,
         )
-        reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, KIND, desk), merging)))
-        dashboard.show_hub(monitor, options, outputs, merging, roster)
-        readings = observe_hub(monitor, HubParts(merging, intake, store, receiver, upstream))
+
+        def take(now: HubOptions) -> None:
+            policy = policy_of(now, now.config, threshold=now.threshold)
+            selection = _selection(now, policy, check_settings(make_settings(now, site="")))
+            asked = output_options(now, site=now.site, state=now.state)
+            Reloadable(outputs, KIND, desk).exchange(asked, now.alert_to, policy)
+            merging.settings = replace(merging.settings, selection=selection)
+
+        reloads.add(RELOADED, reload_options(options, take))
+        title = "hub" if options.site == "hub" else f"hub {options.site}"
+        dashboard.show(monitor, options, title, outputs, lambda: merging.settings, options.archive, roster)
+        readings = observe_hub(monitor, merging, intake, store, receiver, upstream)
         parts.enter_context(monitor.serving([*readings, *observe_outputs(outputs, desk)], reloads))
         warn_if_public(plan.traffic.key)
-        parts.enter_context(_receiving(receiver, intake, stop, _waits(options, plan)))
+        waits = _waits(options, plan)
+        if receiver.counters.down:
+            tell(Notice(f"hub started; the link does not work yet; {waits}", "started", WARNING))
+
+        def receive() -> None:
+            receiver.run(intake, stop, lambda: tell(Notice(f"hub ready; {waits}", "ready")))
+
+        parts.enter_context(in_background("receive", receive, stop))
 
         def on_turn() -> None:
             reloads.run_if_asked()
@@ -133,102 +159,68 @@ def hub(options: HubOptions) -> None:
 
         merging.run(stop, on_turn=on_turn, on_merged=monitor.beat)
         status.write(now=True)
-    _say_end(merging, intake)
-
-
-def _trouble(reloads: Reloads, roster: Roster, needed: NeededEvidence) -> dict[str, Any]:
-    """Return what somebody should look at, besides windows that wait."""
-    return {"not_reloaded": reloads.failed, "clocks": roster.wrong_clocks(), "no_evidence": needed.waiting}
-
-
-def _say_end(merging: Hub, intake: Intake) -> None:
-    counters = merging.counters
-    sketches = counted(intake.counters.accepted, "sketch", "sketches")
-    refused = f"{intake.counters.refused:,} REFUSED, " if intake.counters.refused else ""
-    text = f"{sketches}, {refused}{counted(counters.reports, 'report')} ({counters.revisions} of them revisions)"
-    found = {"accepted": intake.counters.accepted, "refused": intake.counters.refused, "reports": counters.reports}
-    tell(Notice(text, "stopped", WARNING if refused else INFO, **found))
+    accepted, refused, counters = intake.counters.accepted, intake.counters.refused, merging.counters
+    text = counted(accepted, "sketch", "sketches") + (f", {refused:,} REFUSED" if refused else "")
+    text += f", {counted(counters.reports, 'report')} ({counters.revisions} of them revisions)"
+    level = WARNING if refused else INFO
+    tell(Notice(text, "stopped", level, accepted=accepted, refused=refused, reports=counters.reports))
 
 
 def make_plan(options: HubOptions) -> Plan:
     """Check all options before anything is written or started."""
-    outputs = output_options(options.results, site=options.site, state=options.state)
+    outputs = output_options(options, site=options.site, state=options.state)
     traffic = hub_settings(options)
-    upward = _connect_upward(options)
-    traffic = replace(traffic, key=fleet_key(options.cube.key_file))
-    policy = _policy(options)
+    upward = archive = None
+    if options.up is not None:
+        link = LinkOptions(nkey=options.up_nkey, tls_ca=options.up_ca, tls_cert=options.up_cert, tls_key=options.up_key)
+        upward = connect_to(options.up, link, up=True)
+    traffic = replace(traffic, key=fleet_key(options.key_file))
+    policy = policy_of(options, options.config, threshold=options.threshold)
     settings = HubSettings(
         selection=_selection(options, policy, traffic),
         sites=hub_sites(options),
-        grace=parse_seconds(options.windows.grace),
-        late=parse_seconds(options.windows.late),
+        grace=parse_seconds(options.grace),
+        late=parse_seconds(options.late),
         grid=hub_grid(options),
         key=traffic.key,
     )
-    return Plan(outputs, traffic, settings, _open_archive(options, traffic), policy, upward)
+    if options.archive is not None:
+        archive = Archive(
+            options.archive,
+            keep=parse_seconds(options.keep),
+            site=options.site,
+            with_sites=options.archive_sites,
+            key=traffic.key,
+            say=tell,
+        )
+    return Plan(outputs, traffic, settings, archive, policy, upward)
 
 
 def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Selection:
     """Return which hosts are reported: those that the rules of alerts need, if nothing else is asked for."""
-    if options.results.alerting.alerts is None:
+    if options.alerts is None:
         return traffic.selection
-    if options.wanted.threshold is None and options.wanted.top is None:
+    if options.threshold is None and options.top is None:
         return Selection(max(1.0, math.floor(policy.least)))
     check_threshold(policy, traffic.selection)
     return traffic.selection
-
-
-def _policy(options: HubOptions) -> Policy:
-    """Return the rules and lists of alerts, as their files are now."""
-    return policy_of(options.results.alerting, options.service.config, threshold=options.wanted.threshold)
-
-
-def _open_archive(options: HubOptions, traffic: Settings) -> Archive | None:
-    wanted = options.archive
-    if wanted.archive is None:
-        return None
-    return Archive(
-        wanted.archive,
-        keep=parse_seconds(wanted.keep),
-        site=options.site,
-        with_sites=wanted.archive_sites,
-        key=traffic.key,
-        say=tell,
-    )
-
-
-def _connect_upward(options: HubOptions) -> NatsOptions | None:
-    way = options.upstream
-    if way.up is None:
-        return None
-    link = LinkOptions(nkey=way.up_nkey, tls_ca=way.up_ca, tls_cert=way.up_cert, tls_key=way.up_key)
-    return connect_to(way.up, link, up=True)
-
-
-def _upstream_spool(options: HubOptions, plan: Plan) -> Spool | None:
-    """Return the spool of unions for the upstream hub; None without one."""
-    if options.upstream.to is None and plan.upward is None:
-        return None
-    return Spool(options.state / "up", options.site, cap=parse_size(options.upstream.spool_cap), say=tell)
 
 
 def _open_receiver(
     parts: contextlib.ExitStack, options: HubOptions, traffic: Settings, reloads: Reloads, roster: Roster
 ) -> tuple[LinkReceiver, dict[str, Any]]:
     """Return the receiving end of the link, and counters besides its own."""
-    largest = largest_sketch(traffic)
-    if options.way_in.from_folder is not None:
-        place = find_place(options.way_in.from_folder, "--from")
-        return FileReceiver(place, tell, largest=largest, quotas=_quotas(options, roster)), {}
+    largest, quota = (
+        largest_sketch(traffic),
+        Quota(parse_size(options.quota_bytes), parse_count(options.quota_sketches)),
+    )
+    quotas = Quotas(quota, roster=roster, say=tell)
+    if options.from_folder is not None:
+        place = find_place(options.from_folder, "--from")
+        return FileReceiver(place, tell, largest=largest, quotas=quotas), {}
     from superhosts.cli._nats import open_receiver
 
-    return open_receiver(parts, options, largest, reloads, _quotas(options, roster))
-
-
-def _quotas(options: HubOptions, roster: Roster) -> Quotas:
-    """Return the quotas of sites, which count in the roster."""
-    quota = Quota(parse_size(options.way_in.quota_bytes), parse_count(options.way_in.quota_sketches))
-    return Quotas(quota, roster=roster, say=tell)
+    return open_receiver(parts, options, largest, reloads, quotas)
 
 
 def known_sites(state: Path) -> Roster:
@@ -240,58 +232,16 @@ def known_sites(state: Path) -> Roster:
     return roster
 
 
-@contextlib.contextmanager
-def _receiving(receiver: LinkReceiver, intake: Intake, stop: threading.Event, waits: str) -> Iterator[None]:
-    """Receive in the background, and report when the hub is ready."""
-    if receiver.counters.down:
-        tell(Notice(f"hub started; the link does not work yet; {waits}", "started", WARNING))
-
-    def receive() -> None:
-        receiver.run(intake, stop, lambda: tell(Notice(f"hub ready; {waits}", "ready")))
-
-    with in_background("receive", receive, stop):
-        yield
-
-
 def _waits(options: HubOptions, plan: Plan) -> str:
     sites = ", ".join(plan.settings.sites) or "the sites of the last windows"
     traffic = plan.traffic
     if traffic.slides:
         most = counted(traffic.panes + 3, "sketch", "sketches")
         tell(f"windows of {traffic.window}, one every {traffic.slide}: up to {most} in memory, each --memory a part")
-    return f"waits for {sites}, at most {options.windows.grace} after a window's first sketch"
-
-
-def _taker(parts: Reloadable, merging: Hub) -> Callable[[HubOptions], None]:
-    """Return the function that takes over what has changed in the options."""
-
-    def take(options: HubOptions) -> None:
-        policy = _policy(options)
-        selection = _selection(options, policy, check_settings(make_settings(options.cube, options.wanted)))
-        outputs = output_options(options.results, site=options.site, state=options.state)
-        parts.exchange(outputs, options.results.alerting.alert_to, policy)
-        merging.settings = replace(merging.settings, selection=selection)
-
-    return take
-
-
-def _reporter(
-    plan: Plan, outputs: Destinations, selection: Callable[[], Selection], needed: NeededEvidence
-) -> Callable[[HubReport], None]:
-    """Return the function that writes the report of a window to all destinations."""
-
-    def report(result: HubReport) -> None:
-        titled = with_title(result, selection())
-        outputs.write(titled)
-        needed.note(result.has_evidence)
-        if plan.outputs.format != "table":  # rows alone show neither windows without hosts nor missing sites
-            tell(_window_notice(titled))
-
-    return report
+    return f"waits for {sites}, at most {options.grace} after a window's first sketch"
 
 
 def _window_notice(report: HubReport) -> Notice:
-    """Return the line about a window that was reported."""
     level = WARNING if report.missing or report.refused else INFO
     window = None if report.window is None else window_name(report.window)
     who = {"sites": report.sites, "missing": report.missing, "refused": report.refused}

@@ -15,8 +15,7 @@ from superhosts.errors import OutputError, UsageError
 from superhosts.output.console import tell
 
 
-def new_key(options: KeyNew) -> None:
-    """Make a key file, and print the fingerprint."""
+def key_new(options: KeyNew) -> None:
     path = options.file or own_path()
     if path is None:
         raise UsageError("this user has no home folder: name the file, like superhosts key new FILE")
@@ -35,8 +34,7 @@ def new_key(options: KeyNew) -> None:
     tell(f"made the key {path}: {use}; sites whose sketches shall be merged need the same key")
 
 
-def show_key(options: KeyShow) -> None:
-    """Print the fingerprint of a key, and where it comes from."""
+def key_show(options: KeyShow) -> None:
     chosen = find_key(options.file, option="")
     if chosen is None:
         tell(f"you have no key of your own yet; {next_key()}")

@@ -8,8 +8,8 @@ from superhosts.cli._sketches import find_sketches
 from superhosts.cli.usage.sketches import Merge
 from superhosts.core.files import replaceable
 from superhosts.core.text import counted
-from superhosts.errors import InputError, MergeError, SuperhostsError, UsageError
-from superhosts.output.console import fail_with, say
+from superhosts.errors import InputError, MergeError, UsageError
+from superhosts.output.console import ReportedErrors, fail_with, say
 from superhosts.sketch.files import merge_named
 from superhosts.sketch.sketch import Sketch
 
@@ -20,19 +20,18 @@ def merge(options: Merge) -> None:
     if str(output) == "-":
         raise UsageError("--output -: a sketch needs a file; results can go to standard output, with superhosts hosts")
     replaceable(output)  # checked before the work
-    key = given_key(options.sketches.key_file)
-    errors: list[SuperhostsError] = []
-    paths = find_sketches(options.sketches.files, errors)
+    key = given_key(options.key_file)
+    errors = ReportedErrors()
+    paths = find_sketches(options.files, errors.add)
     whole = Sketch()
     with Progress("sketches") as progress:
         for path in progress.over(paths):
             try:
-                merge_named(whole, path, key, options.sketches.memory_total)
+                merge_named(whole, path, key, options.memory_total)
             except (InputError, MergeError) as error:
-                errors.append(error)
-                say(f"superhosts: {error}")
-    if errors:  # an incomplete union is not written
+                errors.add(error)
+    if errors.found:  # an incomplete union is not written
         say(f"superhosts: {output}: nothing written: the files named above cannot be merged")
-        fail_with(errors)
+        fail_with(errors.found)
     whole.save(output)
     say(f"{output}: {counted(len(paths), 'sketch', 'sketches')}, sites {', '.join(sorted(whole.sites)) or 'unnamed'}")

@@ -17,7 +17,6 @@ USUAL = {"giant columns of an array": "none", "pairs that are written": "all"}  
 
 
 def plan(options: Options) -> None:
-    """Print the plan, and those for half and for twice the memory."""
     chosen = make_plan(
         flows=options.flows,
         threshold=options.threshold,
@@ -67,7 +66,6 @@ def _print(chosen: Plan, *, planned: bool) -> None:
 
 
 def _cells(planned: Plan) -> dict[str, str]:
-    """Return the cells of a plan's column in the table, by the names of the rows."""
     sizes, expected = planned.geometry, planned.expected
     return {
         "slices": f"{1 << sizes.slice_bits:,}",

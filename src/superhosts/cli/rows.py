@@ -13,7 +13,7 @@ import typer
 
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._settings import make_settings
-from superhosts.cli._signals import Interruption
+from superhosts.cli._signals import ENDING, Interruption
 from superhosts.cli._summary import RunTotals, tell_end
 from superhosts.cli.usage.traffic import RowOptions, Rows
 from superhosts.core.columns.addresses import AddressColumn, packets_of
@@ -29,7 +29,7 @@ from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.input import STANDARD_INPUT, Input, Opens, PeekedStream
+from superhosts.sources.input import STANDARD_INPUT, Input, Opens
 from superhosts.sources.stream import Stream
 from superhosts.sources.tables.delimited import is_header, sniff, split
 from superhosts.sources.tables.formats import is_text, table_format
@@ -66,8 +66,6 @@ HEADLESS = ("CSV", "TabSeparated")  # without a line of names
 
 
 class RowInput:
-    """Rows on standard input."""
-
     def __init__(self, format: str | None, schema: str, options: TableOptions) -> None:
         self.options = replace(options, format=None)
         self._input: Input | None = None  # whose first bytes were looked at
@@ -89,7 +87,6 @@ class RowInput:
             raise UsageError(f"--schema: arrays only with --format {BINARY}")
 
     def open(self) -> Source:
-        """Return the source of its rows."""
         if self.format in (BINARY, NAMED_BINARY):
             binary = TableFormat(BINARY, "RowBinary", lambda _head: False, self._open_binary)
             return TableSource(self.plain(), self._noting_time(binary), self.options)
@@ -153,8 +150,9 @@ class HeadedInput(Input):
         self._header = header
 
     def open(self) -> Stream:
-        """Return the line, and the bytes behind it."""
-        return PeekedStream(self._header, super().open())
+        stream = super().open()
+        stream.unread(self._header)
+        return stream
 
 
 # Groups: every row is one, its ends are arrays, and its answer is one value, an array of tuples of the columns that are
@@ -212,7 +210,6 @@ class Groups:
             yield int(line)
 
     def rows(self, count: int | None) -> Iterator[PacketBlock]:
-        """Yield the pairs of each of the next rows; of all rows if there is no count."""
         while self._waits() if count is None else count > 0:
             self._row += 1
             ends = [self._value(field, number in self._ends) for number, field in enumerate(self._fields)]
@@ -246,7 +243,6 @@ class Groups:
         return AddressColumn(kinds, words)
 
     def _texts(self, count: int) -> tuple[np.ndarray, Places]:
-        """Return text values, and where each is."""
         places = np.empty((1, count, 2), np.int64)
         zero = np.zeros(1, np.int64)
         while True:
@@ -259,16 +255,15 @@ class Groups:
                 raise self._error("is cut off by the end of the input")
 
     def _take(self, count: int) -> bytes:
-        while len(self._bytes) < count:
-            if not self._bytes.more():
-                raise self._error("is cut off by the end of the input")
+        if not self._bytes.has(count):
+            raise self._error("is cut off by the end of the input")
         taken = self._bytes.data()[:count].tobytes()
         self._bytes.take(count)
         return taken
 
     def _waits(self) -> bool:
         """Return True if there is another byte; waits for it."""
-        return len(self._bytes) > 0 or self._bytes.more()
+        return self._bytes.has(1)
 
     def _error(self, why: str) -> InputError:
         return InputError(f"row {max(self._row, 1):,} {why}", file=self._input.name, offset=self._bytes.taken)
@@ -279,22 +274,19 @@ PIPE_BYTES = 1 << 20  # that a pipe should hold: the default of 64 KiB makes six
 
 
 def rows(options: Rows) -> None:
-    """Read rows, and write the answer in the end."""
-    settings = make_settings(
-        options.traffic, options.wanted, options.cube, memory_total=options.memory_total, device=options.device
-    )
-    columns = check_columns(options.rows.columns)
-    given = RowInput(options.traffic.tables.format, options.rows.schema, options.traffic.tables.read())
-    out = _written(options.rows, given)
+    settings = make_settings(options)
+    columns = check_columns(options.columns)
+    given = RowInput(options.format, options.schema, options.tables)
+    out = _written(options, given)
     if isinstance(sys.stdout, ClosedOutput):
         raise OutputError("standard output is closed")
-    settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=False))
+    settings = replace(settings, key=key_for_sketches(options.key_file, saves=False))
     _widen_pipe()
     stream = sys.stdout.buffer
     with suppress(BrokenPipeError):  # the reader wants no more
         try:
             if given.grouped:
-                answer_groups(given, settings, columns, stream, chunks=options.rows.chunks)
+                answer_groups(given, settings, columns, stream, chunks=options.chunks)
             else:
                 _answer(given, settings, RowWriter(out, columns, stream))
         except BrokenPipeError:
@@ -306,7 +298,6 @@ def rows(options: Rows) -> None:
 
 
 def _written(options: RowOptions, given: RowInput) -> str:
-    """Return the format of the rows that are written."""
     if options.chunks and not given.grouped:
         raise UsageError("--chunks: only with arrays in --schema: other rows have one answer, at their end")
     if given.grouped and options.out not in (None, given.format):
@@ -322,7 +313,7 @@ def _written(options: RowOptions, given: RowInput) -> str:
 def _answer(given: RowInput, settings: Settings, writer: RowWriter) -> None:
     source = given.open()
     run = Scan([source], settings, replace(scan_options([source], settings, joins_short=False), leaves_open=False))
-    with Interruption(run.stop) as interruption:
+    with Interruption(run.stop, numbers=ENDING) as interruption:
         for result in run:
             if interruption.number is None:  # else some of the rows are missing
                 found: list[Row] = make_rows(result.window if given.has_time else None, result.found)

@@ -16,7 +16,7 @@ from superhosts.cli._combined import traffic_settings
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
 from superhosts.cli._settings import output_options
-from superhosts.cli._signals import Interruption
+from superhosts.cli._signals import ENDING, Interruption
 from superhosts.cli._summary import CountersOutput, RunTotals, profiled, tell_end, windows_text
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.traffic import Scan as ScanOptions
@@ -25,9 +25,8 @@ from superhosts.core.notices import as_warning
 from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
-from superhosts.detectors.engines.autogpu import DeviceWarning
-from superhosts.errors import SuperhostsError
-from superhosts.output.console import fail_with, say, say_error, show_tracebacks
+from superhosts.errors import DeviceWarning
+from superhosts.output.console import ReportedErrors, fail_with, say, show_tracebacks
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
@@ -63,7 +62,6 @@ class LiveWarnings:
         say(as_warning(text))
 
     def left(self, counters: Counters) -> Counters:
-        """Return counters without the warnings that were written already."""
         return replace(counters, warnings=[text for text in counters.warnings if text not in self._said])
 
 
@@ -82,29 +80,29 @@ class ScanRun:
     view: View | None = None  # None: a progress bar
     around: Callable[[Scan], AbstractContextManager[object]] = nullcontext  # entered while the scan runs
     on_step: Callable[[], None] | None = None  # called after each step of the view
+    reload: Callable[[], None] | None = None  # what SIGHUP calls
 
 
 def scan(options: ScanOptions) -> None:
-    """Scan, write the results, and exit with the status of the first error."""
     show_tracebacks(options.verbose)
     settings = traffic_settings("scan", options)
-    counters = CountersOutput(options.counters, options.results)
+    counters = CountersOutput(options.counters, options)
     errors = ReportedErrors()
-    sources = open_inputs(options.inputs, errors.add, tables=options.traffic.tables.read())
-    use_filter(sources, options.traffic.filter)
+    sources = open_inputs(options.inputs, errors.add, tables=options.tables)
+    use_filter(sources, options.filter)
     if not sources:  # No file of this name exists: no key is made, and no output is replaced.
         fail_with(errors.found)
-    settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
-    asked = output_options(options.results, site=options.site)
-    settings, desk = with_alerts(options.results.alerting, options.config, settings, asked, quiet=options.quiet)
+    settings = replace(settings, key=key_for_sketches(options.key_file, saves=options.save is not None))
+    asked = output_options(options, site=options.site)
+    settings, desk = with_alerts(options, options.config, settings, asked, quiet=options.quiet)
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
     columns = columns_with(settings.evidence)
-    kind = RunKind(columns, many_windows=True if lives else None, varying=options.traffic.varying)
+    kind = RunKind(columns, many_windows=True if lives else None, varying=options.varying)
     outputs = open_destinations(asked, kind, table=not counters.takes_standard_output)
     if desk is not None:
         outputs.add(desk)
     # Saved sketches keep the windows that all sites have.
-    joins = not options.traffic.window and not settings.slides and options.save is None
+    joins = not options.window and not settings.slides and options.save is None
     timing = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
     how = ScanRun(options.save, options.quiet, options.verbose, counters, replace(timing, leaves_open=False))
     outputs.on_error = errors.add
@@ -116,18 +114,6 @@ def scan(options: ScanOptions) -> None:
 
 
 PLAIN = ScanRun()
-
-
-class ReportedErrors:
-    """The errors of a scan, which are reported when they come."""
-
-    def __init__(self) -> None:
-        self.found: list[SuperhostsError] = []
-
-    def add(self, error: SuperhostsError) -> None:
-        """Report an error and keep it for the exit status."""
-        self.found.append(error)
-        say_error(error)
 
 
 def run_scan(
@@ -162,7 +148,8 @@ def run_scan(
             warnings.simplefilter("ignore", DeviceWarning)
         if how.verbose:
             _announce(settings)
-        with Interruption(run.stop) as interruption, how.around(run), view.of(run):
+        stopping = Interruption(run.stop, numbers=ENDING) if how.reload is None else Interruption(run.stop, how.reload)
+        with stopping as interruption, how.around(run), view.of(run):
             for result in run:
                 report = report_of(result, run.settings, exports_of(sources))
                 with measured("report"), view.paused():
@@ -215,7 +202,6 @@ def _chosen(settings: Settings) -> str:
 
 
 def _device(settings: Settings) -> str:
-    """Return the line that names the device, and whether it was chosen automatically."""
     chosen = _chosen(settings)
     if settings.starts_exact and gpus_of(chosen):
         return f"device: cpu while windows are exact, then {chosen}"

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from superhosts.cli._keys import announced_key
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.usage.fleet import Enroll, Revoke, Rotate, SiteList, TokenOptions
+from superhosts.cli.usage.fleet import SiteEnroll, SiteList, SiteRevoke, SiteRotate, TokenOptions
 from superhosts.core.files import output_errors, read_json, write_private
 from superhosts.core.keys import ChosenKey, find_key
 from superhosts.core.text import printable
@@ -67,7 +67,6 @@ def list_known(
 
 
 def _row(facts: Row, now: float) -> Row:
-    """Return the facts about a site in a status file, which may be of another release."""
     seen, end, clock = (_number(facts.get(name)) for name in ("seen", "window_end", "clock"))
     version, mismatch = (facts.get(name) for name in ("version", "mismatch"))
     return {
@@ -87,7 +86,6 @@ def _number(value: Any) -> Any:
 
 
 def table_of(rows: list[Row]) -> Table:
-    """Return the sites as a table for people."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     for title in TITLES:
         table.add_column(title, no_wrap=True, justify="left" if title in TITLES[:4] else "right")
@@ -119,7 +117,6 @@ def _key_text(row: Row) -> str:
 
 
 def remarks(rows: list[Row]) -> Iterator[str]:
-    """Return what somebody should know about sites besides their numbers."""
     for row in rows:
         site, clock = row["site"], row["clock_seconds"]
         if row["clock_wrong"]:
@@ -149,30 +146,28 @@ STALE = 60.0  # seconds after which a status says that its hub does not run
 BROKER = "broker"  # the folder of the embedded broker, within the hub's
 
 
-def enroll_site(options: Enroll) -> None:
-    """Make a key for a site and print its token; a hub that is running notices it by itself."""
+def site_enroll(options: SiteEnroll) -> None:
     replaced = any(each.site == options.site and not each.revoked for each in list_sites(options.state / BROKER))
-    _give_token(options.state, options.site, options.token, lambda folder: enroll(folder, options.site))
+    _give_token(options, lambda folder: enroll(folder, options.site))
     if replaced:
         tell(f"the older key of {options.site} is no longer accepted")
 
 
-def rotate_site(options: Rotate) -> None:
-    """Make a new key for a site and print its token."""
+def site_rotate(options: SiteRotate) -> None:
     grace = parse_seconds(options.grace)
-    _give_token(options.state, options.site, options.token, lambda folder: rotate(folder, options.site, grace))
+    _give_token(options, lambda folder: rotate(folder, options.site, grace))
     when = f"accepted for another {options.grace}" if grace else "no longer accepted"
     tell(f"the older key of {options.site} is {when}")
 
 
-def _give_token(state: Path, site: str, options: TokenOptions, make: Callable[[Path], Path]) -> None:
+def _give_token(options: TokenOptions, make: Callable[[Path], Path]) -> None:
     """Make a key, and print the token of a site, which is kept beside the key."""
-    folder = state / BROKER
+    folder = options.state / BROKER
     reach = hub_address(folder, options.address, options.tls_ca)
-    chosen, why = _sketch_key(state, options.key_file)
+    chosen, why = _sketch_key(options.state, options.key_file)
     seed = make(folder)
-    token = make_token(site, seed, reach, None if chosen is None else chosen.secret).encode()
-    kept = token_of(folder, site)
+    token = make_token(options.site, seed, reach, None if chosen is None else chosen.secret).encode()
+    kept = token_of(folder, options.site)
     with output_errors(folder):
         save_hub_address(folder, options.address, options.tls_ca)
         write_private(kept, token)
@@ -188,7 +183,8 @@ def _sketch_key(state: Path, key_file: Path | None) -> tuple[ChosenKey | None, s
 
     A hub that has run has noted which key that is.
     """
-    hubs = _key_of_hub(state)
+    hubs = _status(state).get("key")
+    hubs = printable(hubs) if isinstance(hubs, str) else None
     chosen = announced_key(key_file) if hubs is None else find_key(key_file)
     if chosen is None or chosen.lost or hubs not in (None, chosen.fingerprint):
         which = "of the hub" if hubs is None else f"of the hub, {hubs}"
@@ -199,20 +195,13 @@ def _sketch_key(state: Path, key_file: Path | None) -> tuple[ChosenKey | None, s
     return chosen, f"the sketch key in the token is {chosen}, which must be that of the hub"
 
 
-def _key_of_hub(state: Path) -> str | None:
-    """Return the fingerprint of the key with which a hub has last used a folder; None if that is not known."""
-    key = _status(state).get("key")
-    return printable(key) if isinstance(key, str) else None
-
-
-def revoke_site(options: Revoke) -> None:
+def site_revoke(options: SiteRevoke) -> None:
     """Revoke the key of a site; a hub that is running notices it by itself."""
     unenroll(options.state / BROKER, options.site)
     tell(f"{options.site} is revoked")
 
 
-def show_sites(options: SiteList) -> None:
-    """Print the sites as a table, or as JSON Lines."""
+def site_list(options: SiteList) -> None:
     folder, status = options.state / BROKER, _status(options.state)
     known, now = status.get("sites"), time.time()
     found = list_known(list_sites(folder), read_outgoing(folder, now), known if isinstance(known, dict) else {}, now)

@@ -19,7 +19,6 @@ from superhosts.sources.synthetic.truth import Tally
 
 
 def synth(options: Synth) -> None:
-    """Write a capture, and the true number of peers of its hosts."""
     began = time.perf_counter()
     traffic = make_traffic(
         options.flows,
@@ -52,7 +51,6 @@ def _ask_to_overwrite(path: Path) -> None:
 
 
 def _watched(traffic: Traffic) -> Iterator[PacketBlock]:
-    """Yield the blocks, and show progress."""
     done = 0
     with Progress("packets", traffic.all_packets) as progress:
         for block in packet_blocks(traffic):

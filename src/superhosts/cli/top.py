@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
@@ -11,24 +10,30 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import typer
 
+from superhosts.cli._declaration import declared
 from superhosts.cli._keys import key_for_sketches, read_token
-from superhosts.cli._options import check_no_conflict
+from superhosts.cli._options import (
+    EndlessTrafficOptions,
+    NamesOptions,
+    PairCubeOptions,
+    WantedOptions,
+    check_no_conflict,
+)
 from superhosts.cli._settings import make_settings, naming_of
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.scan import ReportedErrors, ScanRun, run_scan, use_filter
+from superhosts.cli.scan import ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Top
 from superhosts.cli.web import folder_view, follow_folder
 from superhosts.core.notices import ERROR, Notice
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.jit.compilation import before_compiling
-from superhosts.output.console import OUT_OF_MEMORY, fail_with, say, use_log
+from superhosts.output.console import OUT_OF_MEMORY, ReportedErrors, fail_with, say, use_log
 from superhosts.output.destination import Destinations
 from superhosts.output.names import Annotator
 from superhosts.output.report import Report
@@ -49,7 +54,6 @@ ENDED = "the input has ended"
 PATIENCE = 10.0  # seconds in which a run that was stopped should end
 RECENT = 10.0  # seconds for which a message is shown
 KEPT = 50  # messages that are written when the screen has gone
-OF_FOLDERS = ("threshold", "top", "key_file")  # options besides those of the source that a folder takes
 
 
 class Messages:
@@ -57,12 +61,9 @@ class Messages:
 
     def __init__(self) -> None:
         self.lines: deque[str] = deque(maxlen=KEPT)
-        self._since = float("-inf")
-
-        self._last = ""
+        self._since, self._last = float("-inf"), ""
 
     def write(self, text: str) -> None:
-        """Take one line."""
         self.lines.append(text)
         self.tell(text)
 
@@ -74,19 +75,14 @@ class Messages:
         """Show nothing: the screen has its own lines."""
 
     def status(self) -> dict[str, int]:
-        """Return that nothing waits."""
         return {"waiting": 0, "dropped": 0}
 
     def latest(self) -> str:
-        """Return the last line, for some seconds."""
         return self._last if time.monotonic() - self._since < RECENT else ""
 
 
 def settings_of(options: Top) -> Settings:
-    """Return the settings of traffic that is counted here. Raise UsageError if an option has a wrong value."""
-    return make_settings(
-        options.traffic, options.wanted, options.cube, memory_total=options.memory_total, device=options.device
-    )
+    return make_settings(options)
 
 
 def open_feed(options: Top) -> Feed:
@@ -98,7 +94,7 @@ def open_feed(options: Top) -> Feed:
             raise UsageError(f"{printable(options.inputs[1])}: top shows one address or folder at a time")
         return _address(options) if is_address else _folder(options, Path(first))
     kind = "only with an address or a folder; with other inputs `superhosts watch` makes alerts"
-    check_no_conflict({"--token-file": options.source.token_file, "--alerts": options.source.alerts}, kind)
+    check_no_conflict({"--token-file": options.token_file, "--alerts": options.alerts}, kind)
     return LiveFeed(options)
 
 
@@ -113,37 +109,31 @@ def _holds_sketches(name: str) -> bool:
 
 
 def _address(options: Top) -> Feed:
-    others = _changed(options.traffic, options.wanted, options.cube, options.naming)
-    others |= {"--alerts": options.source.alerts, "--memory-total": options.memory_total}
+    others = _changed(options, EndlessTrafficOptions, WantedOptions, PairCubeOptions, NamesOptions)
+    others |= {"--alerts": options.alerts, "--memory-total": options.memory_total}
     check_no_conflict(others, "not with a web address: the program there was started with its own options")
-    file = options.source.token_file
+    file = options.token_file
     feed = RemoteFeed(options.inputs[0], "" if file is None else read_token(file, "--token-file"))
-    with contextlib.suppress(OSError), _unless_lost():
+    try:
         feed.summary()
+    except UsageError:  # which trying again does not mend
+        raise
+    except (OSError, SuperhostsError):
+        pass
     return feed
 
 
-@contextmanager
-def _unless_lost() -> Iterator[None]:
-    """Let only errors through that trying again does not mend."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except SuperhostsError:
-        pass
-
-
 def _folder(options: Top, path: Path) -> Feed:
-    others = _changed(options.traffic, options.cube, but=OF_FOLDERS)
-    others |= {"--token-file": options.source.token_file}
+    others = _changed(options, EndlessTrafficOptions, PairCubeOptions)
+    others = {name: value for name, value in others.items() if name != "--key-file"}
+    others |= {"--token-file": options.token_file}
     check_no_conflict(others, "not with a folder of sketches, which were made with their own options")
     view = folder_view(
         path,
-        options.wanted,
-        naming=options.naming,
-        alerts=options.source.alerts,
-        key_file=options.cube.key_file,
+        options,
+        naming=options,
+        alerts=options.alerts,
+        key_file=options.key_file,
         memory=options.memory_total,
     )
     stop = threading.Event()
@@ -159,31 +149,23 @@ def _folder(options: Top, path: Path) -> Feed:
     return LocalFeed(view, start=start, close=close)
 
 
-def _changed(*groups: Any, but: tuple[str, ...] = ()) -> dict[str, object]:
+def _changed(options: Top, *groups: type) -> dict[str, object]:
     """Return the options of groups that do not have their default value."""
-    found: dict[str, object] = {}
-    for group in groups:
-        usual = type(group)()
-        for option in fields(group):
-            value = getattr(group, option.name)
-            if is_dataclass(value):
-                found |= _changed(value, but=but)
-            elif value != getattr(usual, option.name) and option.name not in but:
-                found[f"--{option.name.replace('_', '-')}"] = value
-    return found
+    names = [
+        name for group in groups for name, each in declared(group).items() if getattr(options, name) != each.default
+    ]
+    return {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
 
 
 class LiveFeed(LocalFeed):
-    """Traffic that is counted here, in a thread."""
-
     def __init__(self, options: Top) -> None:
         if "-" in options.inputs:
             raise UsageError("-: standard input is the keyboard here; superhosts watch reads pipes")
         self.errors = ReportedErrors()
         self._options, self._board = options, Board()
         self._sources = _open_sources(options, self.errors)
-        self._settings = replace(settings_of(options), key=key_for_sketches(options.cube.key_file, saves=False))
-        naming = naming_of(options.naming)
+        self._settings = replace(settings_of(options), key=key_for_sketches(options.key_file, saves=False))
+        naming = naming_of(options)
         self._outputs = Destinations([self._board], Annotator(naming) if naming else None)
         self._shown = BoardView(self._outputs, parse_seconds(options.refresh))
         self._thread = threading.Thread(target=self._run, name="count", daemon=True)
@@ -229,7 +211,7 @@ class LiveFeed(LocalFeed):
 
 def _open_sources(options: Top, errors: ReportedErrors) -> list[Source]:
     """Open the inputs as `watch` does; a file that is not compressed is followed while it grows."""
-    tables = options.traffic.tables.read()
+    tables = options.tables
     sources: list[Source] = []
     for name in options.inputs:
         path = Path(name)
@@ -237,7 +219,7 @@ def _open_sources(options: Top, errors: ReportedErrors) -> list[Source]:
             sources.append(FolderSource(path.parent, only=path.name, on_error=errors.add, tables=tables))
         else:
             sources += open_inputs([name], errors.add, follow=True, tables=tables)
-    use_filter(sources, options.traffic.filter)
+    use_filter(sources, options.filter)
     if not sources:
         fail_with(errors.found)
     return sources
@@ -253,14 +235,12 @@ class BoardView:
 
     @contextmanager
     def of(self, run: Scan) -> Iterator[None]:
-        """Show this run until the context is left."""
         self._run = run
         if self._is_stopped:
             run.stop()
         yield
 
     def step(self, _position: int, _packets: int) -> None:
-        """Show the open window, if a moment has passed."""
         assert self._run is not None
         if self._open.ask_if_due(self._run) and self._open.report is not None:
             report = self._open.report
@@ -274,7 +254,6 @@ class BoardView:
         """Do nothing: the board has it."""
 
     def stop(self) -> None:
-        """End the run."""
         self._is_stopped = True
         if self._run is not None:
             self._run.stop()
@@ -287,7 +266,6 @@ NO_TERMINAL = (
 
 
 def top(options: Top) -> None:
-    """Show the screen until somebody quits; then exit with the status of the first error."""
     settings_of(options)  # A wrong value is told wherever this runs.
     check_terminal()
     make_app = load_app()

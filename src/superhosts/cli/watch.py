@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -12,13 +12,12 @@ from superhosts.cli._combined import traffic_settings
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
 from superhosts.cli._settings import output_options
-from superhosts.cli._signals import reloaded_by_sighup
 from superhosts.cli._summary import CountersOutput
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.scan import ReportedErrors, ScanRun, run_scan, use_filter
+from superhosts.cli.scan import ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Watch
 from superhosts.cli.web import Dashboard
-from superhosts.output.console import fail_with, show_tracebacks, tell
+from superhosts.output.console import ReportedErrors, fail_with, show_tracebacks, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
@@ -30,40 +29,49 @@ from superhosts.ui.service import Reloads
 
 
 def watch(options: Watch) -> None:
-    """Watch until the inputs end or somebody stops it; then exit with the status of the first error."""
     settings = traffic_settings("watch", options)
-    counters = CountersOutput(options.counters, options.results)
-    show_tracebacks(options.service.verbose)
-    monitor, errors = Monitor("watch", options.service.metrics), ReportedErrors()
-    dashboard = Dashboard(options.dashboard)
-    sources = open_inputs(options.inputs, errors.add, follow=True, tables=options.traffic.tables.read())
-    use_filter(sources, options.traffic.filter)
+    counters = CountersOutput(options.counters, options)
+    show_tracebacks(options.verbose)
+    monitor, errors = Monitor("watch", options.metrics), ReportedErrors()
+    dashboard = Dashboard(options)
+    sources = open_inputs(options.inputs, errors.add, follow=True, tables=options.tables)
+    use_filter(sources, options.filter)
     if not sources:
         fail_with(errors.found)
-    settings = replace(settings, key=key_for_sketches(options.cube.key_file, saves=options.save is not None))
-    asked, alerting = output_options(options.results, site=options.site), options.results.alerting
-    settings, desk = with_alerts(alerting, options.service.config, settings, asked, quiet=options.quiet)
+    settings = replace(settings, key=key_for_sketches(options.key_file, saves=options.save is not None))
+    asked = output_options(options, site=options.site)
+    settings, desk = with_alerts(options, options.config, settings, asked, quiet=options.quiet)
     view: View = ScanProgress(wanted=not options.quiet)
     if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
-        view = LiveView(parse_seconds(options.refresh), options.traffic.varying)
-    kind = RunKind(columns_with(settings.evidence), endless=True, varying=options.traffic.varying)
+        view = LiveView(parse_seconds(options.refresh), options.varying)
+    kind = RunKind(columns_with(settings.evidence), endless=True, varying=options.varying)
     table = not isinstance(view, LiveView) and not counters.takes_standard_output
     is_live = not all(source.replays for source in sources)  # files can wait for a reader of standard output
     outputs = open_destinations(asked, kind, table=table, say=tell if is_live else None)
     if desk is not None:
         outputs.add(desk)
     run: Scan | None = None
-    dashboard.show_watch(monitor, options, outputs, lambda: settings if run is None else run.settings)
+    title = f"watch {options.site}"
+    dashboard.show(monitor, options, title, outputs, lambda: settings if run is None else run.settings, options.save)
     reloads = Reloads(monitor.manager)
     reloads.add("--output", outputs.reopen)
-    reloads.add(RELOADED, reload_options(options, _taker(Reloadable(outputs, kind, desk), lambda: run)))
+
+    def take(now: Watch) -> None:
+        assert run is not None  # it takes a step of the run to come here
+        selected = replace(run.settings, threshold=now.threshold, top=now.top)
+        policy = policy_of(now, now.config, selected.inner, threshold=selected.threshold)
+        if desk is not None:
+            selected = for_alerts(selected, policy)
+        Reloadable(outputs, kind, desk).exchange(output_options(now, site=now.site), now.alert_to, policy)
+        run.select(selected.threshold, selected.top)
+
+    reloads.add(RELOADED, reload_options(options, take))
 
     @contextmanager
     def observed(scan: Scan) -> Iterator[None]:
         nonlocal run
         run = scan
-        serving = monitor.serving([*observe_watch(monitor, scan), *observe_outputs(outputs, desk)], reloads)
-        with reloaded_by_sighup(reloads.ask), serving:
+        with monitor.serving([*observe_watch(monitor, scan), *observe_outputs(outputs, desk)], reloads):
             yield
             monitor.manager.stopping()
 
@@ -73,21 +81,6 @@ def watch(options: Watch) -> None:
 
     timing = scan_options(sources, settings, joins_short=False, grace=parse_seconds(options.grace))
     how = ScanRun(options.save, options.quiet, counters=counters, view=view, around=observed, on_step=on_step)
-    run_scan(sources, settings, outputs, errors, replace(how, run=replace(timing, leaves_open=False)))
+    how = replace(how, run=replace(timing, leaves_open=False), reload=reloads.ask)
+    run_scan(sources, settings, outputs, errors, how)
     fail_with(errors.found)
-
-
-def _taker(parts: Reloadable, run: Callable[[], Scan | None]) -> Callable[[Watch], None]:
-    """Return the function that takes over what has changed in the options."""
-
-    def take(options: Watch) -> None:
-        alerting, scan = options.results.alerting, run()
-        assert scan is not None  # it takes a step of the run to come here
-        settings = replace(scan.settings, threshold=options.wanted.threshold, top=options.wanted.top)
-        policy = policy_of(alerting, options.service.config, settings.inner, threshold=settings.threshold)
-        if parts.desk is not None:
-            settings = for_alerts(settings, policy)
-        parts.exchange(output_options(options.results, site=options.site), alerting.alert_to, policy)
-        scan.select(settings.threshold, settings.top)
-
-    return take

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from superhosts.cli._keys import given_key, read_token
-from superhosts.cli._options import AlertOptions, DashboardOptions, NamesOptions, WantedOptions, check_no_conflict
+from superhosts.cli._options import DashboardOptions, NamesOptions, WantedOptions, check_no_conflict
 from superhosts.cli._settings import naming_of
-from superhosts.cli._signals import ended_by_signals, set_safely
+from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli.usage.sketches import Web
 from superhosts.core.files import exposure_warning, read_json, write_private
 from superhosts.core.notices import Notice
@@ -35,7 +35,7 @@ from superhosts.ui.web.access import LEAST_TOKEN, Access, is_loopback, new_token
 if TYPE_CHECKING:
     from superhosts.cli.usage.fleet import Hub as HubOptions
     from superhosts.cli.usage.traffic import Watch as WatchOptions
-    from superhosts.fleet.hub import Hub
+    from superhosts.fleet.hub import HubSettings
     from superhosts.fleet.sites import Roster
     from superhosts.ui.monitor import Monitor
 
@@ -142,53 +142,37 @@ class Dashboard:
         if options.web_token_file is not None and options.web_token_file.exists():
             _read_token(options.web_token_file)
 
-    def show_hub(
-        self, monitor: Monitor, options: HubOptions, outputs: Destinations, merging: Hub, roster: Roster
+    def show(
+        self,
+        monitor: Monitor,
+        options: HubOptions | WatchOptions,
+        title: str,
+        outputs: Destinations,
+        settings: Callable[[], Settings | HubSettings],
+        folder: Path | None,
+        roster: Roster | None = None,
     ) -> None:
-        """Show a hub while it is monitored."""
+        """Show a hub, which has a roster of its sites, or a watch while it is monitored."""
         if self._place is None:
             return
-        archive = options.archive.archive
 
         def view() -> View:
             return View(
-                "hub" if options.site == "hub" else f"hub {options.site}",
+                title,
                 board,
-                lambda: merging.settings.selection,
+                lambda: settings().selection,
                 is_live=True,
-                folder=None if archive is None else SketchFolder(archive, merging.settings.key),
-                alerts=_alerts(options.results.alerting),
-                sites=lambda: site_list(roster.status(), board),
+                folder=None if folder is None else SketchFolder(folder, settings().key),
+                # Viewers have a connection of their own: the one that takes windows waits for nobody.
+                alerts=None if options.alerts is None else AlertStore(options.alerts),
+                sites=None if roster is None else lambda: site_list(roster.status(), board),
                 parts=lambda: monitor.last.parts,
                 annotate=outputs.annotated,
             )
 
         board = Board()
         outputs.add(board)  # behind the destination of alerts: viewers hear of a window when its alerts are there
-        monitor.showing = lambda: self.serving(view(), state=options.state)
-
-    def show_watch(
-        self, monitor: Monitor, options: WatchOptions, outputs: Destinations, settings: Callable[[], Settings]
-    ) -> None:
-        """Show a watch while it is monitored."""
-        if self._place is None:
-            return
-
-        def view() -> View:
-            return View(
-                f"watch {options.site}",
-                board,
-                lambda: settings().selection,
-                is_live=True,
-                folder=None if options.save is None else SketchFolder(options.save, settings().key),
-                alerts=_alerts(options.results.alerting),
-                parts=lambda: monitor.last.parts,
-                annotate=outputs.annotated,
-            )
-
-        board = Board()
-        outputs.add(board)
-        monitor.showing = lambda: self.serving(view())
+        monitor.showing = lambda: self.serving(view(), state=getattr(options, "state", None))
 
     @contextmanager
     def serving(self, view: View, *, state: Path | None = None, follow: bool = False) -> Iterator[None]:
@@ -202,10 +186,7 @@ class Dashboard:
         stop = threading.Event()
         try:
             tell(Notice(f"dashboard at {server.url}{where}", "dashboard", url=server.url))
-            if follow:
-                follow_folder(view, stop, tell)
-            else:
-                view.start_filling(stop, tell, follow=False)
+            view.start_filling(stop, tell, follow=follow, **({"rest": REST} if follow else {}))
             yield
         finally:
             stop.set()
@@ -234,7 +215,6 @@ class Dashboard:
 
 
 def check_installed(name: str) -> None:
-    """Raise MissingExtraError if pages cannot be served."""
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -246,24 +226,20 @@ def _read_token(path: Path) -> str:
     return read_token(path, "--web-token-file", least=LEAST_TOKEN, advice="; without the file, one is made")
 
 
-def _alerts(options: AlertOptions) -> AlertStore | None:
-    """Return the alerts over a connection of the viewers' own: the one that takes windows waits for nobody."""
-    return None if options.alerts is None else AlertStore(options.alerts)
-
-
 def web(options: Web) -> None:
-    """Serve until a signal ends it."""
-    asked = DashboardOptions(options.listen, options.web_token_file, options.web_trust_proxy)
+    asked = DashboardOptions(
+        web=options.listen, web_token_file=options.web_token_file, web_trust_proxy=options.web_trust_proxy
+    )
     check_installed("superhosts web")
     dashboard = Dashboard(asked, "--listen")
     view = folder_view(
         options.folder,
-        options.wanted,
-        naming=options.naming,
+        options,
+        naming=options,
         alerts=options.alerts,
         key_file=options.key_file,
     )
     stop = threading.Event()
-    with ended_by_signals(lambda: set_safely(stop)), dashboard.serving(view, follow=True):
+    with Interruption(lambda: set_safely(stop)), dashboard.serving(view, follow=True):
         while not stop.wait(WAKE):
             pass

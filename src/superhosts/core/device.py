@@ -13,10 +13,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from superhosts.core.profile import measured
 from superhosts.errors import UsageError
@@ -49,7 +49,6 @@ def choose_device(device: str) -> str:
 
 
 def check_device(device: str) -> None:
-    """Raise UsageError if the caller names a device that is not usable. "auto" always is; the driver is not asked."""
     if device not in ("cpu", "auto"):
         choose_device(device)
 
@@ -62,7 +61,6 @@ def check_cpu_only(name: str, device: str) -> None:
 
 
 def gpus_of(device: str) -> list[int]:
-    """Return the GPU numbers of a device that `choose_device` returned; an empty list for the CPU."""
     return [int(number) for number in device[5:].split(",")] if device.startswith("cuda:") else []
 
 
@@ -72,7 +70,6 @@ def simulated() -> bool:
 
 
 def cuda_driver() -> Any:
-    """Return NVIDIA's driver library, or None if it is not installed."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -109,7 +106,6 @@ for _known in (cuda_problem, gpu_count):
 
 @cache
 def import_cuda() -> Any:
-    """Import numba.cuda once, with the adjustments that it needs here."""
     import numba
     import numpy as np
 
@@ -138,13 +134,10 @@ def thread_count(asked: int | None = None) -> int:
 _this_thread = threading.local()
 
 
-def _enter_pool() -> None:
-    _this_thread.is_pool_thread = True
-
-
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads, thread_name_prefix="superhosts", initializer=_enter_pool)
+    mark = partial(setattr, _this_thread, "is_pool_thread", True)
+    return ThreadPoolExecutor(threads, thread_name_prefix="superhosts", initializer=mark)
 
 
 os.register_at_fork(after_in_child=_pool.cache_clear)  # A forked child has none of its parent's threads.
@@ -153,64 +146,8 @@ os.register_at_fork(after_in_child=_pool.cache_clear)  # A forked child has none
 def start_parallel(
     function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int
 ) -> list[Future[Result]]:
-    """Start a call of `function` for each tuple of arguments, on up to `threads` threads; return the futures."""
     pool = _pool(threads)
     return [pool.submit(function, *arguments) for arguments in calls]
-
-
-class _SharedWork(Generic[Result]):
-    """Calls that the calling thread and helpers from the pool take in turn until none is left.
-
-    The caller waits for the helpers that are inside a call, and for nobody else: with many threads, one that wakes late
-    finds nothing to do instead of making all wait. Every helper wakes the next, so that the caller begins at once.
-    """
-
-    def __init__(self, function: Callable[..., Result], calls: list[tuple[Any, ...]], threads: int) -> None:
-        self.results: list[Result | None] = [None] * len(calls)
-        self._function, self._pool = function, _pool(threads)
-        self._left = deque(enumerate(calls))
-        self._errors: list[BaseException] = []  # of helpers
-        self._helping = 0
-        self._changed = threading.Condition(threading.Lock())
-
-    def take(self) -> None:
-        while self._left:
-            try:
-                number, arguments = self._left.popleft()
-            except IndexError:  # Another thread has taken the last one.
-                return
-            self.results[number] = self._function(*arguments)
-
-    def wake(self, helpers: int) -> None:
-        if helpers and self._left:
-            self._pool.submit(self._help, helpers - 1)
-
-    def _help(self, more: int) -> None:
-        with self._changed:
-            self._helping += 1  # before a call is taken: from now on the caller waits
-        try:
-            self.wake(more)
-            while self._left:
-                try:
-                    self.take()
-                except BaseException as error:
-                    self._errors.append(error)
-        finally:
-            with self._changed:
-                self._helping -= 1
-                self._changed.notify()
-
-    def end(self) -> None:
-        """Drop the calls that nobody has begun, and wait until no helper is inside one."""
-        self._left.clear()
-        with measured("wait"), self._changed:
-            self._changed.wait_for(lambda: not self._helping)
-
-    def answers(self) -> list[Result]:
-        """Return the results, or raise the first error of a helper."""
-        if self._errors:
-            raise self._errors.pop(0)
-        return self.results  # type: ignore[return-value]
 
 
 def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
@@ -218,17 +155,56 @@ def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...
 
     Any thread may call this. A pool thread makes all calls itself: if every pool thread waited for others of the pool,
     none would be left to do the work.
+
+    The caller and helpers from the pool take calls in turn. The caller waits for the helpers that are inside a call,
+    and for nobody else: with many threads, one that wakes late finds nothing to do instead of making all wait. Every
+    helper wakes the next, so that the caller begins at once.
     """
     work = list(calls)
     if threads == 1 or len(work) < 2 or hasattr(_this_thread, "is_pool_thread"):
         return [function(*arguments) for arguments in work]
-    shared = _SharedWork(function, work, threads)
+    results: list[Any] = [None] * len(work)
+    left, errors = deque(enumerate(work)), list[BaseException]()
+    changed, helping, pool = threading.Condition(threading.Lock()), 0, _pool(threads)
+
+    def take() -> None:
+        while left:
+            try:
+                number, arguments = left.popleft()
+            except IndexError:  # Another thread has taken the last one.
+                return
+            results[number] = function(*arguments)
+
+    def wake(helpers: int) -> None:
+        if helpers and left:
+            pool.submit(help_out, helpers - 1)
+
+    def help_out(more: int) -> None:
+        nonlocal helping
+        with changed:
+            helping += 1  # before a call is taken: from now on the caller waits
+        try:
+            wake(more)
+            while left:
+                try:
+                    take()
+                except BaseException as error:
+                    errors.append(error)
+        finally:
+            with changed:
+                helping -= 1
+                changed.notify()
+
     try:
-        shared.wake(min(threads, len(work)) - 1)
-        shared.take()
-    finally:
-        shared.end()  # Even when interrupted: no thread may still be writing after this function returns.
-    return shared.answers()
+        wake(min(threads, len(work)) - 1)
+        take()
+    finally:  # Even when interrupted: no thread may still be writing after this function returns.
+        left.clear()
+        with measured("wait"), changed:
+            changed.wait_for(lambda: not helping)
+    if errors:
+        raise errors.pop(0)
+    return results
 
 
 def split_evenly(count: int, parts: int) -> list[tuple[int, int]]:

@@ -22,7 +22,6 @@ FLEET_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{MAX_NAME - 1}}}")  # par
 
 
 def is_name(text: str) -> bool:
-    """Return True if a sketch may name this site: short, printable, and without quotes and backslashes."""
     return text.isprintable() and not set(text) & set('"\\') and 1 <= len(text.encode()) <= MAX_NAME
 
 
@@ -51,7 +50,6 @@ def refuse(value: Any, place: str, rule: str) -> FieldError:
 
 
 def _quoted(value: Any) -> str:
-    """Describe a value briefly, however large it is."""
     if isinstance(value, list):
         return f"a list of {len(value):,}"
     if isinstance(value, dict):
@@ -100,7 +98,6 @@ def text(pattern: str, rule: str) -> Check:
 
 
 def name(value: Any, place: str) -> Any:
-    """Check the name of a site (`NAME_RULE`)."""
     if not isinstance(value, str) or not is_name(value):
         raise refuse(value, place, f"a name: {NAME_RULE}")
     return value

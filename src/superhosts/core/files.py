@@ -27,10 +27,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.errors import OutputError, UsageError
 
+HEAD_BYTES = 4096  # of a file, by which it is recognised; fewer will do
+SKETCH = b"\x89CUBE\r\n\x1a"  # the first bytes of a .cube file
 CANNOT_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}  # errors of file systems without fsync (network mounts)
 
 
@@ -79,7 +80,6 @@ def replacing(target: Path, *, private: bool = False, sole: bool = False, durabl
 
 @contextmanager
 def output_errors(path: str | Path) -> Iterator[None]:
-    """Convert an OSError into an OutputError that names the file."""
     try:
         yield
     except OSError as error:
@@ -124,7 +124,6 @@ def sync(handle: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the directory entries of a folder to disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         sync(handle)
@@ -133,7 +132,6 @@ def sync_folder(folder: Path) -> None:
 
 
 def rename_durably(source: Path, target: Path) -> None:
-    """Rename a file that has already been synced, and sync the new name."""
     source.replace(target)
     sync_folder(target.parent)
 
@@ -145,8 +143,9 @@ def hold_folder(folder: Path) -> IO[str]:
     """
     try:
         make_folder(folder)
-        if is_plain(folder / ".lock"):
-            _close_to_others(folder)
+        found = folder.stat()
+        if is_plain(folder / ".lock") and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+            folder.chmod(0o700)
         file = _open_lock(folder / ".lock")
     except OSError as error:
         raise OutputError(f"{error.filename or folder}: cannot be used: {error.strerror}") from None
@@ -161,7 +160,6 @@ def hold_folder(folder: Path) -> IO[str]:
 
 
 def _open_lock(path: Path) -> IO[str]:
-    """Open a lock file. If a FIFO has its name, fail instead of blocking."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     file = os.fdopen(handle, "w")
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -170,31 +168,20 @@ def _open_lock(path: Path) -> IO[str]:
     return file
 
 
-def _close_to_others(folder: Path) -> None:
-    """Remove the permissions of other users from a folder, if this user owns it."""
-    found = folder.stat()
-    if found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
-        folder.chmod(0o700)
-
-
 def make_private(path: Path) -> None:
-    """Let only its owner read a file. Does nothing on mounts without permissions."""
     with contextlib.suppress(PermissionError, NotImplementedError):
         path.chmod(0o600)
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Return True if other users of this machine have any access to a folder."""
     return bool(folder.stat().st_mode & 0o007)
 
 
 def is_plain_folder(path: Path) -> bool:
-    """Return True if a path is a folder, and not a link to one."""
     return stat.S_ISDIR(path.lstat().st_mode)
 
 
 def is_plain(path: Path) -> bool:
-    """Return True if a path is a plain file: no folder, no link, and nothing on which open() could block."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (OSError, ValueError):
@@ -202,7 +189,6 @@ def is_plain(path: Path) -> bool:
 
 
 def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
-    """Copy a plain file and sync the copy. The source may be in a folder where other users can write."""
     handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as read:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -214,7 +200,6 @@ def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, and sync their names to disk."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -274,12 +259,10 @@ def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool =
 
 
 def write_lines(path: Path, rows: Iterable[Any]) -> None:
-    """Replace a file of JSON Lines atomically and durably."""
     _write_lines(path, map(json.dumps, rows), durable=True)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically and durably. Only its owner can read it, regardless of the umask."""
     _write_lines(path, text.splitlines(), durable=True)
 
 
@@ -305,12 +288,6 @@ def parse_json(path: Path) -> Any:
         return json.loads(_read_plain(path))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def check_plain(path: Path) -> None:
-    """Raise ValueError if a path is not a plain file: opening or reading anything else could block."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError(f"{path}: not a plain file")
 
 
 def _read_plain(path: Path) -> bytes:
@@ -351,6 +328,8 @@ def set_aside_and_report(path: Path, why: str, say: Callable[[str], None]) -> No
         return
     except OSError as error:
         raise OutputError(f"{path}: {why}, and it cannot be set aside: {error.strerror or error}") from None
+    from superhosts.core.notices import WARNING, Notice  # Few programs set a file aside.
+
     say(Notice(f"{printable(path)}: {why}; SET ASIDE as {printable(target.name)}", "set-aside", WARNING))
 
 

@@ -12,8 +12,8 @@ import shlex
 from collections.abc import Callable
 from typing import NamedTuple
 
-HEAD_BYTES = 4096  # of a file, by which it is recognised; fewer will do
-SKETCH = b"\x89CUBE\r\n\x1a"  # the first bytes of a .cube file
+from superhosts.core.files import SKETCH
+
 PCAPNG = b"\x0a\x0d\x0d\x0a"
 PCAP = (  # with microseconds, with nanoseconds, and modified; each in both byte orders
     b"\xa1\xb2\xc3\xd4",
@@ -45,8 +45,6 @@ Recognises = Callable[[bytes], bool]
 
 
 class Kind(NamedTuple):
-    """A kind of file: what people call it, its first bytes or a test of them, and what to do with it."""
-
     name: str
     starts: tuple[bytes, ...] | Recognises
     way: str = ""
@@ -86,7 +84,6 @@ def _looks(kind: Kind, file: str, compression: str) -> str:
 
 
 def not_a_sketch(head: bytes) -> str:
-    """Say what a file is instead of a .cube file, by its first bytes; of a capture, which command reads it."""
     kind, text = _kind_of(head), "not a .cube file: "
     if not head:
         return f"{text}it is empty"
@@ -98,39 +95,30 @@ def not_a_sketch(head: bytes) -> str:
 
 
 def _kind_of(head: bytes) -> Kind:
-    kind = next((kind for kind in KINDS if _matches(kind, head)), None)
+    kind = next(
+        (
+            kind
+            for kind in KINDS
+            if (head.startswith(kind.starts) if isinstance(kind.starts, tuple) else kind.starts(head))
+        ),
+        None,
+    )
     if kind is None:
         return Kind(_unknown(head), ())
     return kind._replace(name=f"{kind.name}: {_columns(head)}") if kind.name in TABLES else kind
 
 
-def _matches(kind: Kind, head: bytes) -> bool:
-    return head.startswith(kind.starts) if isinstance(kind.starts, tuple) else kind.starts(head)
-
-
 def _number(head: bytes, at: int, size: int) -> int:
-    """Return the number of `size` bytes at a place, most significant byte first, as the network orders them."""
     return int.from_bytes(head[at : at + size], "big")
 
 
-def _is_cut(head: bytes) -> bool:
-    return 1 < len(head) < len(PCAPNG) and any(magic.startswith(head) for magic in (*PCAP, PCAPNG))
-
-
-def _is_netflow5(head: bytes) -> bool:
-    return head[:2] == b"\0\5" and 1 <= _number(head, 2, 2) <= 30 and _number(head, 8, 4) > _EARLIEST
-
-
-def _is_netflow9(head: bytes) -> bool:
-    return head[:2] == b"\0\x09" and _number(head, 2, 2) >= 1 and _number(head, 8, 4) > _EARLIEST
-
-
-def _is_ipfix(head: bytes) -> bool:
-    return head[:2] == b"\0\x0a" and _number(head, 2, 2) >= 16 and _number(head, 4, 4) > _EARLIEST
-
-
-def _is_sflow(head: bytes) -> bool:
-    return head[:4] == b"\0\0\0\5" and _number(head, 4, 4) in (1, 2) and len(head) > 8
+def _is_export(version: int, time_at: int, least: int, most: int = 0xFFFF) -> Recognises:
+    """Return a test for exports of a version: records or bytes from `least` to `most`, then a plausible time."""
+    return lambda head: (
+        _number(head, 0, 2) == version
+        and least <= _number(head, 2, 2) <= most
+        and _number(head, time_at, 4) > _EARLIEST
+    )
 
 
 def _is_erf(head: bytes) -> bool:
@@ -149,16 +137,9 @@ def _is_erf_record(record: bytes) -> bool:
     )
 
 
-def _is_zeek_json(head: bytes) -> bool:
-    return head.lstrip()[:1] == b"{" and (b'"id.orig_h"' in head or b'"id.resp_h"' in head)
-
-
-def _is_eve(head: bytes) -> bool:
-    return head.lstrip()[:1] == b"{" and b'"event_type"' in head
-
-
-def _is_row(head: bytes) -> bool:
-    return head[:1] == b"{" and all(name in head for name in (b'"host"', b'"peers"', b'"side"', b'"window_start"'))
+def _has_fields(*names: bytes) -> Recognises:
+    """Return a test for a JSON object with these fields near its beginning."""
+    return lambda head: head.lstrip()[:1] == b"{" and all(b'"%b"' % name in head for name in names)
 
 
 def _is_json_lines(head: bytes) -> bool:
@@ -169,16 +150,8 @@ def _is_json_lines(head: bytes) -> bool:
         return False
 
 
-def _is_json(head: bytes) -> bool:
-    return re.match(rb'\s*(\{\s*["}]|\[\s*["\[{\d\]-])', head) is not None and _text(head) is not None
-
-
-def _is_json_array(head: bytes) -> bool:
-    return _is_json(head) and re.match(rb"\s*\[\s*\{", head) is not None
-
-
-def _is_tcpdump_text(head: bytes) -> bool:
-    return re.match(rb"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+ (IP6?|ARP)\b", head) is not None
+def _begins(pattern: bytes) -> Recognises:
+    return lambda head: re.match(pattern, head) is not None and _text(head) is not None
 
 
 def _is_table(head: bytes, separator: str) -> bool:
@@ -206,7 +179,6 @@ def _text(head: bytes) -> str | None:
 
 
 def _columns(head: bytes) -> str:
-    """Return the first columns of a table, as its first line has them."""
     first = (_text(head) or "").split("\n", 1)[0].strip()
     names = [name.strip().strip('"') for name in re.split("[,;\t]", first)]
     shown = ", ".join(names[:_COLUMNS_SHOWN])[:_MOST_QUOTED]
@@ -235,7 +207,11 @@ COMPRESSED = [  # those that commands decompress
 ]
 TABLES = ("CSV", "a tab-separated table")  # the names of their columns are shown
 KINDS = [
-    Kind("the beginning of a capture that was cut", _is_cut, _NO_PACKETS),
+    Kind(
+        "the beginning of a capture that was cut",
+        lambda head: 1 < len(head) < 4 and any(magic.startswith(head) for magic in (*PCAP, PCAPNG)),
+        _NO_PACKETS,
+    ),
     Kind("a sketch (.cube)", (SKETCH,), "superhosts hosts asks it, superhosts merge merges it"),
     *CAPTURES,
     *COMPRESSED,
@@ -254,10 +230,12 @@ KINDS = [
     Kind("a capture in the ERF format", _is_erf, "convert it: traceconvert erf:{file} pcapfile:out.pcap (libtrace)"),
     Kind("a file of nfcapd (nfdump)", (b"\x0c\xa5", b"\xa5\x0c"), _NO_FLOWS),
     Kind("a SiLK file", (b"\xde\xad\xbe\xef",), _NO_FLOWS),
-    Kind("NetFlow v5 datagrams", _is_netflow5, _NETFLOW),
-    Kind("NetFlow v9 datagrams", _is_netflow9, _NETFLOW),
-    Kind("IPFIX messages", _is_ipfix, _NETFLOW),
-    Kind("sFlow datagrams", _is_sflow, _SFLOW),
+    Kind("NetFlow v5 datagrams", _is_export(5, 8, 1, 30), _NETFLOW),
+    Kind("NetFlow v9 datagrams", _is_export(9, 8, 1), _NETFLOW),
+    Kind("IPFIX messages", _is_export(10, 4, 16), _NETFLOW),
+    Kind(
+        "sFlow datagrams", lambda head: head[:8] in (b"\0\0\0\5\0\0\0\1", b"\0\0\0\5\0\0\0\2") and len(head) > 8, _SFLOW
+    ),
     Kind("a Parquet file", (b"PAR1",), _SCAN),
     Kind("an Arrow file", (b"ARROW1", b"\xff\xff\xff\xff"), _SCAN),
     Kind("an Avro file", (b"Obj\1",), _NO_TABLES),
@@ -268,17 +246,24 @@ KINDS = [
     Kind("an image", (b"\x89PNG", b"\xff\xd8\xff", b"GIF8"), _NO_PACKETS),
     Kind("a private key or certificate", (b"-----BEGIN ",), _NO_PACKETS),
     Kind("a Zeek log (tab-separated)", (b"#separator ",), _SCAN),
-    Kind("a Zeek log (JSON)", _is_zeek_json, _SCAN),
-    Kind("a Suricata log (EVE)", _is_eve, _SCAN),
-    Kind("rows of superhosts (JSON Lines)", _is_row, "they are results, not traffic"),
+    Kind("a Zeek log (JSON)", _has_fields(b"id.orig_h"), _SCAN),
+    Kind("a Zeek log (JSON)", _has_fields(b"id.resp_h"), _SCAN),
+    Kind("a Suricata log (EVE)", _has_fields(b"event_type"), _SCAN),
+    Kind(
+        "rows of superhosts (JSON Lines)",
+        _has_fields(b"host", b"peers", b"side", b"window_start"),
+        "they are results, not traffic",
+    ),
     Kind("JSON Lines", _is_json_lines, _SCAN),
-    Kind("a JSON array", _is_json_array, "make lines of its objects: jq -c '.[]' {file} | superhosts scan -"),
-    Kind("JSON", _is_json, _NO_PACKETS),
+    Kind("a JSON array", _begins(rb"\s*\[\s*\{"), "make lines of its objects: jq -c '.[]' {file} | superhosts scan -"),
+    Kind("JSON", _begins(rb'\s*(\{\s*["}]|\[\s*["\[{\d\]-])'), _NO_PACKETS),
     Kind("an HTML page", lambda head: re.match(rb"(?i)\s*<(!doctype html|html)", head) is not None, _NO_PACKETS),
     Kind("XML", (b"<?xml",), _NO_PACKETS),
     Kind("a script", (b"#!",), _NO_PACKETS),
     Kind(
-        "packets as tcpdump prints them", _is_tcpdump_text, "let tcpdump write them: tcpdump -w - | superhosts scan -"
+        "packets as tcpdump prints them",
+        lambda head: re.match(rb"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+ (IP6?|ARP)\b", head) is not None,
+        "let tcpdump write them: tcpdump -w - | superhosts scan -",
     ),
     Kind("CSV", lambda head: _is_table(head, ","), _MAPPED),
     Kind("CSV", lambda head: _is_table(head, ";"), _MAPPED),

@@ -208,7 +208,6 @@ def column_hash(mangled: int, draw: tuple[int, int], count: int) -> int:
 
 
 def mangle_column(hosts: NDArray[np.uint64], bits: int, inverse: bool, key: Key) -> NDArray[np.uint64]:
-    """Mangle (or with `inverse`, unmangle) an array of hosts given as rows (high word, low word)."""
     # IPv4 hosts have a loop of their own: compiling the permutations of the others takes a second.
     return _mangle_narrow(hosts, inverse, key) if bits == 32 else _mangle_wide(hosts, bits, inverse, key)
 

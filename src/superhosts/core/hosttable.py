@@ -21,8 +21,6 @@ Row = Mapping[str, Any]
 
 
 class HostColumn(NamedTuple):
-    """One column."""
-
     title: str
     write: Callable[[Row], str]
     is_number: bool = False  # aligned to the right
@@ -30,7 +28,6 @@ class HostColumn(NamedTuple):
 
 
 def peers_text(row: Row) -> str:
-    """Write the peers of a row, or of a site in it: 1,024, or ≥ 900 if the host is saturated."""
     return at_least(row["peers"], row["peers_low"])
 
 
@@ -41,7 +38,6 @@ def is_exact(row: Row) -> bool:
 
 
 def interval_text(row: Row) -> str:
-    """Write the interval of a row. An exact number has none, and neither has a saturated host."""
     if is_exact(row):
         return "exact"
     low, high = row["peers_low"], row["peers_high"]
@@ -49,7 +45,6 @@ def interval_text(row: Row) -> str:
 
 
 def host_name(row: Row) -> str:
-    """Return how a host is called: by its operator, by DNS, or by whose network it is in; empty if nobody knows."""
     number, name = row.get("asn"), row.get("as_name") or ""
     network = f"AS{number} {name}".strip() if number else name
     return str(row.get("label") or row.get("name") or network or row.get("country") or "")
@@ -68,7 +63,6 @@ HOST_COLUMNS = {
 
 
 def text_table(title: str, rows: Sequence[Any], total: int, window: Window | None) -> str:
-    """Return a result as text: <SuperHosts: 12 hosts> and its first `rows`."""
     lines = [f"<{_heading(title, total, window)}>"]
     if rows:
         columns, cells = _cells(rows)
@@ -86,7 +80,6 @@ def text_table(title: str, rows: Sequence[Any], total: int, window: Window | Non
 
 
 def html_table(title: str, rows: Sequence[Any], total: int, window: Window | None) -> str:
-    """Return a result as a table in HTML with its first `rows`."""
     columns, cells = _cells(rows)
     head = "".join(f"<th>{escape(column.short or column.title)}</th>" for column in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells)
@@ -101,7 +94,6 @@ def _heading(title: str, total: int, window: Window | None) -> str:
 
 
 def _cells(rows: Sequence[Any]) -> tuple[list[HostColumn], list[list[str]]]:
-    """Return the columns of some super hosts, and their cells: host, peers, interval, and what tells parts apart."""
     varying = [name for name in ("side", "direction") if len({getattr(row, name) for row in rows}) > 1]
     columns = [HOST_COLUMNS[name] for name in ("host", "peers", "interval", *varying)]
     fields = ("host", "peers", "peers_low", "peers_high", "exact", *varying)

@@ -34,7 +34,6 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def with_ports(brokers: str) -> str:
-    """Return a list of brokers, separated by commas, in which each has a port: the usual one if it has none."""
     return ",".join(broker if ":" in broker else f"{broker}:9092" for broker in brokers.split(","))
 
 

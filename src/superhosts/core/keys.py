@@ -9,12 +9,10 @@ back on a key that others know. They take the first of these:
 4. a random key for this run, if no such file can be made. Nothing that is saved with it can be queried later.
 
 The library makes sketches with its `key` argument, SUPERHOSTS_KEY or the public key: what a program computes must not
-depend on the home folder of its user, and two machines that run the same program must be able to merge. `own_key`
-returns the user's key to programs that want it.
+depend on the home folder of its user. `own_key` returns the user's key to programs that want it.
 
-Reading is different: a file names the fingerprint of its key. Without a key argument or SUPERHOSTS_KEY, commands and
-library look for that fingerprint among the keys at hand, which are the public one and the user's own. A program thus
-loads what a command has saved, and a command reads files that were written with the public key.
+A file names the fingerprint of its key. To read it without a key argument or SUPERHOSTS_KEY, commands and library look
+for that fingerprint among the keys at hand, which are the public one and the user's own.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.files import check_plain, make_folder, sync, sync_folder, write_private
+from superhosts.core.files import make_folder, sync, sync_folder, write_private
 from superhosts.core.hashing import DEFAULT_KEY, check_secret, fingerprint, secret_of
 from superhosts.errors import OutputError, UsageError
 
@@ -136,7 +134,6 @@ def write_key(path: Path, *, replace: bool = False) -> bytes:
 
 
 def _given_key(path: Path | None, option: str = "--key-file ") -> ChosenKey | None:
-    """Return the key of a file, or of the environment; None if neither is given."""
     if path is not None:
         if str(path) == PUBLIC:
             return ChosenKey(DEFAULT_KEY, PUBLIC)
@@ -145,22 +142,16 @@ def _given_key(path: Path | None, option: str = "--key-file ") -> ChosenKey | No
 
 
 def _find_own() -> ChosenKey | None:
-    """Return the user's own key; None if there is none. Raise UsageError if its file cannot be used."""
     path = own_path()
     if path is None or not os.path.lexists(path):
         return None
     place = f"your own key {path}"
-    try:
-        check_plain(path)
-    except OSError as error:
-        raise UsageError(f"{place}: cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise UsageError(f"{place}: cannot be read: it is not a plain file") from None
+    if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113  these do not raise
+        raise UsageError(f"{place}: cannot be read: it is not a plain file")
     return ChosenKey(_read(path, place), path)
 
 
 def why_none_is_kept() -> str:
-    """Return why no key of the user's own can be made, without making one; empty if it seems possible."""
     path = own_path()
     if path is None:
         return NO_HOME
@@ -173,26 +164,21 @@ def why_none_is_kept() -> str:
 
 
 def _use_own() -> ChosenKey:
-    """Return the user's own key. Make it if there is none, or return a random one if that is impossible."""
     found, path = _find_own(), own_path()
     if found is not None:
         return found
     if path is None:
-        return _random_key(NO_HOME)
+        return ChosenKey(secrets.token_bytes(32), "", lost=NO_HOME)
     try:
         return ChosenKey(write_key(path), path, is_new=True)
     except FileExistsError as error:  # Another process was faster, or something else has the name of the folder.
-        return _find_own() or _random_key(f"{path.parent}: {error.strerror}")
+        found, why = _find_own(), f"{path.parent}: {error.strerror}"
     except OSError as error:
-        return _random_key(f"{error.filename or path}: {error.strerror or error}")
-
-
-def _random_key(why: str) -> ChosenKey:
-    return ChosenKey(secrets.token_bytes(32), "", lost=why)
+        why = f"{error.filename or path}: {error.strerror or error}"
+    return found or ChosenKey(secrets.token_bytes(32), "", lost=why)
 
 
 def _read(path: Path, place: str) -> bytes:
-    """Return the secret in a file, without the newline at its end. Errors name `place`."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)

@@ -40,16 +40,12 @@ _MOST_PORT = (1 << 16) - 1
 
 
 class Allowed(NamedTuple):
-    """What a filter lets through."""
-
     protocols: Flags  # 256
     ports: Flags  # 65,536
 
 
 @dataclass(frozen=True)
 class Lens:
-    """Which packets count by protocol and port, and where ports are part of hosts and peers."""
-
     protocols: frozenset[int] | None = None  # None: all
     ports: frozenset[int] | None = None  # of either end; None: all
     counts: str = "hosts"  # what peers are: hosts, ports or host-ports
@@ -57,12 +53,10 @@ class Lens:
 
     @property
     def needs_ports(self) -> bool:
-        """True if packets without ports cannot count."""
         return self.counts != "hosts" or self.hosts_have_ports
 
     @property
     def needs_details(self) -> bool:
-        """True if addresses alone are not enough."""
         return self.needs_ports or self.protocols is not None or self.ports is not None
 
     @property
@@ -75,7 +69,6 @@ class Lens:
 
     @cached_property
     def allowed(self) -> Allowed:
-        """The filters as tables."""
         protocols, ports = np.zeros(256, np.uint8), np.zeros(1 << 16, np.uint8)
         protocols[sorted(self.protocols or ())] = 1
         ports[sorted(self.ports or ())] = 1
@@ -90,7 +83,6 @@ def protocol_name(number: int) -> str:
 
 
 def parse_protocols(words: Iterable[str]) -> frozenset[int]:
-    """Return the numbers of protocols, given by name or number. Raise UsageError for others."""
     found = set()
     for word in words:
         number = PROTOCOLS.get(word.lower(), int(word) if word.isascii() and word.isdigit() else -1)
@@ -118,7 +110,6 @@ def parse_ports(words: Iterable[str]) -> frozenset[int]:
 
 
 def _service(word: str) -> str:
-    """Return the port of a service by its name, as this system knows it; empty if it does not."""
     try:
         return str(socket.getservbyname(word))
     except OSError:

@@ -27,28 +27,23 @@ class Notice(str):
     fields: Mapping[str, Any]
 
     def __new__(cls, text: str, event: str, level: str = INFO, /, **fields: Any) -> Self:
-        """Return a text with its event."""
         made = super().__new__(cls, text)
         made.event, made.level, made.fields = event, level, fields
         return made
 
     def after(self, prefix: str) -> Notice:
-        """Return the same notice behind a prefix."""
         return Notice(f"{prefix}{self}", self.event, self.level, **self.fields)
 
 
 def as_warning(text: str) -> Notice:
-    """Return a text as a warning; a notice keeps its event."""
     return text.after("warning: ") if isinstance(text, Notice) else Notice(f"warning: {text}", "warning", WARNING)
 
 
 def text_line(text: str) -> str:
-    """Return a line for people; characters that cannot be shown are escaped."""
     return printable(text, most=LONGEST)
 
 
 def json_line(text: str, now: datetime | None = None) -> str:
-    """Return the same as one line of JSON, with the time and what happened."""
     notice = text if isinstance(text, Notice) else Notice(text, "notice")
     message = printable(text.removeprefix("superhosts: ").removeprefix("warning: "), most=LONGEST)
     time = (now or datetime.now(UTC)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

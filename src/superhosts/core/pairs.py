@@ -266,11 +266,13 @@ class HostFormat(NamedTuple):
     def to_host(self, number: int) -> Host:
         """Convert an integer to an address, to a prefix if hosts are prefixes, or to a generic key."""
         if self.family == KEYS:
-            return _signed(number) if self.prefix == 64 else shown_hash(number)
+            return number - (number >> 63 << 64) if self.prefix == 64 else shown_hash(number)
         if self.port:
-            return _with_port(self.without_port.to_host(self.address(number)), number & MOST_PORTS)
+            host, port = self.without_port.to_host(self.address(number)), number & MOST_PORTS
+            return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
         if self.family == 4:
-            return ipaddress.IPv4Address(number) if self.prefix == 32 else _ipv4_prefix(number, self.prefix)
+            full = self.prefix == 32
+            return ipaddress.IPv4Address(number) if full else ipaddress.IPv4Network((number, self.prefix), strict=False)
         if self.key_bits == 64:
             number <<= 64
         if self.prefix == 128:
@@ -335,13 +337,7 @@ def shown_hash(number: int) -> str:
     return f"#{number:032x}"
 
 
-def _signed(number: int) -> int:
-    """Return the integer whose two's complement of 64 bits this is."""
-    return number - (number >> 63 << 64)
-
-
 def _whole_key(host: Any) -> int:
-    """Return the two's complement of an integer key, which may be given as text."""
     if isinstance(host, str) and re.fullmatch("[+-]?[0-9]{1,20}", host, re.ASCII):
         host = int(host)
     if isinstance(host, bool) or not isinstance(host, int | np.integer):
@@ -352,15 +348,10 @@ def _whole_key(host: Any) -> int:
 
 
 def _unmapped(network: Network) -> Network:
-    """Return the IPv4 prefix of an IPv4-mapped IPv6 prefix, others as they are."""
     mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
     return (
         network if mapped is None or network.prefixlen < 96 else ipaddress.IPv4Network((mapped, network.prefixlen - 96))
     )
-
-
-def _with_port(host: Host, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
 
 def _split_port(text: str) -> tuple[str, int]:
@@ -372,29 +363,21 @@ def _split_port(text: str) -> tuple[str, int]:
 
 
 def without_port(host: str) -> str:
-    """Return the address or prefix of a host that may have a port."""
     has_port = host.startswith("[") or (host.count(":") == 1)
     return _split_port(host)[0] if has_port else host
 
 
-def _ipv4_prefix(number: int, bits: int) -> ipaddress.IPv4Network:
-    return ipaddress.IPv4Network((number, bits), strict=False)
-
-
 def format_for(key_bits: int) -> HostFormat:
-    """Return the default format of hosts of 32 bits (IPv4), 64 bits (IPv6 /64) or 128 bits (IPv6)."""
     check_width(key_bits)
     return HostFormat(4, 32) if key_bits == 32 else HostFormat(6, key_bits)
 
 
 def check_width(key_bits: int, name: str = "key_bits=") -> None:
-    """Raise GeometryError, which names the argument or option, if hosts cannot have this number of bits."""
     if key_bits not in (32, 64, 128):
         raise GeometryError(f"{name}{key_bits}: must be 32, 64 or 128")
 
 
 def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
-    """Return integers of hosts as the array that detectors take for hosts of this width."""
     if key_bits == 128:
         halves = [(number >> 64, number & MASK64) for number in numbers]
         return np.array(halves, np.uint64).reshape(len(numbers), 2)
@@ -402,14 +385,12 @@ def numbers_to_array(numbers: list[int], key_bits: int) -> Addresses:
 
 
 def words_to_column(words: NDArray[np.uint64], key_bits: int) -> Addresses:
-    """Return addresses given as rows (high word, low word) as a column of this width."""
     if key_bits == 128:
         return words
     return words[:, 1].astype(np.uint32) if key_bits == 32 else words[:, 1].copy()
 
 
 def as_words(column: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return addresses of any width as rows (high word, low word)."""
     if column.ndim == 2:
         return column
     words = np.zeros((len(column), 2), np.uint64)

@@ -75,7 +75,6 @@ def make_table(networks: Iterable[Network], family: int) -> PrefixTable:
 
 
 def tables_of_some(networks: Networks, host_bits: Mapping[int, int]) -> dict[int, PrefixTable]:
-    """Return tables of the hosts that contain some address of the networks; `host_bits`: of each address family."""
     wide: Networks = [
         n.supernet(new_prefix=host_bits[n.version]) if n.prefixlen > host_bits[n.version] else n for n in networks
     ]
@@ -227,12 +226,7 @@ class OutsideSample:
         ends = zip(_leading(src[outside]), _leading(dst[outside]), strict=True)
         self._packets.update((packets.family, each) for pair in ends for each in set(pair))
 
-    def seen(self, family: int, address: int) -> int:
-        """Return how many packets of the sample have an end in the prefix of an address."""
-        return self._packets[family, address >> (16 if family == 4 else 80)]
-
     def most_seen(self) -> list[str]:
-        """Return the prefixes that most of the packets have, most first. Those of special addresses are nobody's."""
         ordered = sorted(self._packets.items(), key=lambda item: (-item[1], item[0]))
         found = (_prefix(family, number) for (family, number), _ in ordered)
         return [str(prefix) for prefix in islice((each for each in found if not _is_special(each)), SHOWN_PREFIXES)]
@@ -249,7 +243,6 @@ def _is_special(prefix: Network) -> bool:
 
 
 def _leading(addresses: Addresses) -> list[int]:
-    """Return the first 16 bits of IPv4 addresses, or the first 48 of IPv6 addresses: what a site typically has."""
     leading: list[int] = (
         addresses >> np.uint32(16) if addresses.ndim == 1 else addresses[:, 0] >> np.uint64(16)
     ).tolist()

@@ -1,8 +1,4 @@
-"""How long one kind of work takes, over the life of a program: a histogram that other threads may read.
-
-One thread adds; any thread reads, and gets numbers of about the same moment. Nothing is locked.
-
-Where the time of a run goes: seconds by stage, on each thread.
+"""Where the time of a run goes: seconds by stage, on each thread; and histograms of one kind of work (`Durations`).
 
     @timed("walk", amount=lambda packets, *_: packets)  # anywhere; or, around some lines: with measured("walk"):
     def walk(block): ...
@@ -12,9 +8,8 @@ Where the time of a run goes: seconds by stage, on each thread.
     profile = watch.profile()
 
 Nothing is measured unless a `timing` is open. Then a stage reads two clocks as it begins and ends: measure blocks of
-packets, never packets. The amount is what the rate is computed from, in the unit of the stage. A stage inside another
-one interrupts it, so that the seconds of a thread are never counted twice. Every thread writes to a record of its own,
-and nothing is locked.
+packets, never packets. A stage inside another one interrupts it, so that the seconds of a thread are never counted
+twice. Every thread writes to a record of its own, and nothing is locked.
 """
 
 from __future__ import annotations
@@ -25,11 +20,11 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
 
@@ -60,11 +55,7 @@ class Durations:
 
     def cumulated(self) -> list[tuple[str, float]]:
         """Return how often the work took at most each bound, the last for any time: as Prometheus counts."""
-        total, found = 0, []
-        for bound, count in zip((*map(str, BOUNDS), "+Inf"), self.counts, strict=True):
-            total += count
-            found.append((bound, float(total)))
-        return found
+        return list(zip((*map(str, BOUNDS), "+Inf"), map(float, accumulate(self.counts)), strict=True))
 
 
 Arguments = ParamSpec("Arguments")
@@ -93,8 +84,6 @@ _imported = time.perf_counter()
 
 @dataclass(slots=True)
 class Spent:
-    """What one stage took."""
-
     seconds: float = 0.0
     cpu: float = 0.0  # seconds in which the thread ran
     amount: int = 0
@@ -105,13 +94,10 @@ class Spent:
 
 @dataclass(frozen=True)
 class Profile:
-    """The seconds of a run, and what each thread spent on each stage."""
-
     seconds: float
     threads: dict[str, dict[str, Spent]]
 
     def stages(self) -> dict[str, Spent]:
-        """Return what all threads together spent on each stage that occurred."""
         each = {name: [spent[name] for spent in self.threads.values() if name in spent] for name in STAGES}
         return {name: sum(parts, Spent()) for name, parts in each.items() if parts}
 
@@ -147,47 +133,11 @@ class Profile:
 
 @dataclass(slots=True)
 class _Record:
-    """What one thread spent. Only this thread writes to it."""
-
     thread: str
     stages: dict[str, Spent] = field(default_factory=dict)
     open: list[Spent] = field(default_factory=list)  # the stage it is in, and around it those that are interrupted
     seconds: float = 0.0  # the clocks when the thread last began or ended a stage
     cpu: float = 0.0
-
-    def advance(self, seconds: float, cpu: float) -> None:
-        """Add the time since the last call to the stage that is open."""
-        if self.open:
-            self.open[-1].seconds += seconds - self.seconds
-            self.open[-1].cpu += cpu - self.cpu
-        self.seconds, self.cpu = seconds, cpu
-
-
-class Work:
-    """A stage in which a thread is, as a context. This class itself measures nothing."""
-
-    amount = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        pass
-
-
-class _MeasuredWork(Work):
-    def __init__(self, watch: Stopwatch, stage: str) -> None:
-        self._watch, self._stage = watch, stage
-
-    def __enter__(self) -> Self:
-        self._record = self._watch.record()
-        self._watch.advance(self._record)
-        self._record.open.append(self._record.stages.setdefault(self._stage, Spent()))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._watch.advance(self._record)
-        self._record.open.pop().amount += self.amount
 
 
 class Stopwatch:
@@ -202,13 +152,23 @@ class Stopwatch:
         self._records: list[_Record] = []
         self._mine = threading.local()
 
-    def measured(self, stage: str) -> Work:
-        return _MeasuredWork(self, stage)
+    @contextmanager
+    def measured(self, stage: str) -> Iterator[Spent]:
+        """Add the time of the context to a stage of the calling thread; the caller adds to the amount."""
+        record = self._record()
+        spent = record.stages.setdefault(stage, Spent())
+        self._advance(record)
+        record.open.append(spent)
+        try:
+            yield spent
+        finally:
+            self._advance(record)
+            record.open.pop()
 
     def add_start(self, seconds: float) -> None:
         """Add the seconds from the start of the process until now as the stage `start` of the calling thread."""
         self._before = seconds - (self._clock() - self._began)
-        started = self.record().stages.setdefault("start", Spent())
+        started = self._record().stages.setdefault("start", Spent())
         started.seconds, started.cpu = started.seconds + seconds, started.cpu + self._cpu_clock()
 
     def profile(self) -> Profile:
@@ -220,23 +180,27 @@ class Stopwatch:
                 stages[name] = stages.get(name, Spent()) + spent
         return Profile(self._before + self._clock() - self._began, threads)
 
-    def record(self) -> _Record:
+    def _record(self) -> _Record:
         record: _Record | None = getattr(self._mine, "record", None)
         if record is None:
             record = self._mine.record = _Record(threading.current_thread().name)
             self._records.append(record)
         return record
 
-    def advance(self, record: _Record) -> None:
+    def _advance(self, record: _Record) -> None:
         """Add the time since the last call to the stage in which the calling thread is."""
-        record.advance(self._clock(), self._cpu_clock())
+        seconds, cpu = self._clock(), self._cpu_clock()
+        if record.open:
+            record.open[-1].seconds += seconds - record.seconds
+            record.open[-1].cpu += cpu - record.cpu
+        record.seconds, record.cpu = seconds, cpu
 
 
-_IDLE = Work()
+_IDLE = nullcontext(Spent())
 _running: Stopwatch | None = None
 
 
-def measured(stage: str) -> Work:
+def measured(stage: str) -> AbstractContextManager[Spent]:
     """Return a context that adds its time to a stage, if anybody measures."""
     watch = _running  # read once: another thread may end the measurement
     return _IDLE if watch is None else watch.measured(stage)
@@ -266,7 +230,6 @@ def timed(
 
 @contextmanager
 def timing() -> Iterator[Stopwatch]:
-    """Measure all threads of this process while the context is open. An inner context replaces an outer one."""
     global _running
     before, _running = _running, Stopwatch()
     try:

@@ -11,26 +11,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core import pairs
 from superhosts.core.defaults import THRESHOLD, TOP
-from superhosts.core.hosttable import SHOWN, html_table, text_table
-from superhosts.core.pairs import (
-    IPV4,
-    MASK64,
-    Addresses,
-    Host,
-    HostFormat,
-    Part,
-    Window,
-    array_to_numbers,
-    as_words,
-    format_for,
-    words_to_column,
-)
+from superhosts.core.pairs import IPV4, MASK64, Addresses, Host, HostFormat, Part, Window
 from superhosts.core.times import iso_time
 from superhosts.errors import MissingExtraError, UsageError
 
@@ -59,12 +48,11 @@ class Origin(NamedTuple):
     detector: str = ""
 
 
-def _import_arrow() -> Any:
+def _import(module: str, name: str) -> Any:
     try:
-        import pyarrow
+        return import_module(module)
     except ImportError as error:
-        raise MissingExtraError("Arrow output", "tables") from error
-    return pyarrow
+        raise MissingExtraError(f"{name} output", "tables") from error
 
 
 def to_arrow(columns: dict[str, list[Any]]) -> Any:
@@ -72,7 +60,7 @@ def to_arrow(columns: dict[str, list[Any]]) -> Any:
 
     Those of host rows have fixed types; the types of other tables follow their values.
     """
-    pa = _import_arrow()
+    pa = _import("pyarrow", "Arrow")
     if "host" not in columns:
         return pa.table(columns)
     types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
@@ -87,7 +75,6 @@ def to_arrow(columns: dict[str, list[Any]]) -> Any:
 
 
 def plain_host(host: Any) -> Any:
-    """Return a host as rows hold it: text, or an integer if hosts are plain integers."""
     return host if isinstance(host, int) else str(host)
 
 
@@ -195,7 +182,7 @@ class SuperHosts:
         # True where peers were counted, not estimated
         self.exact = np.full(len(peers), exact) if isinstance(exact, bool) else exact
         self._order: NDArray[np.intp] | None = None  # how rows were sorted
-        format = format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
+        format = pairs.format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
         self._origins: tuple[Origin, ...] = (Origin(Part(format.family), format),)
         self._which: NDArray[np.uint8] | None = None  # the origin of each row, if there are several
         if sort:
@@ -226,7 +213,7 @@ class SuperHosts:
             return whole
         origins = sorted({origin for each in results for origin in each._origins})
         widths = {origin.format.key_bits for origin in origins}
-        hosts: Any = [each.hosts if len(widths) == 1 else as_words(each.hosts) for each in results]
+        hosts: Any = [each.hosts if len(widths) == 1 else pairs.as_words(each.hosts) for each in results]
         columns = [np.concatenate(parts) for parts in zip(*(each._columns()[1:] for each in results), strict=True)]
         whole = SuperHosts(np.concatenate(hosts), *columns, sort=False)
         whole._origins, whole.window = tuple(_with_all_names(origins, results)), window
@@ -271,8 +258,7 @@ class SuperHosts:
 
     @property
     def unnamed(self) -> int:
-        """Hosts that are shown as a hash, because their names were forgotten; 0 unless hosts are text."""
-        rows = zip(array_to_numbers(self.hosts), self._row_origins(), strict=True)
+        rows = zip(pairs.array_to_numbers(self.hosts), self._row_origins(), strict=True)
         return sum(not origin.format.knows(number) for number, origin in rows)
 
     def named(self, detector: str, part: Part | None = None) -> SuperHosts:
@@ -292,7 +278,7 @@ class SuperHosts:
             rows._origins, rows._which = (self._origins[chosen[0]],), None
             bits = rows.format.key_bits
             words: Any = rows.hosts
-            rows.hosts = words if words.ndim == 1 else words_to_column(words, bits)
+            rows.hosts = words if words.ndim == 1 else pairs.words_to_column(words, bits)
         return rows
 
     # Rows
@@ -341,7 +327,8 @@ class SuperHosts:
                 value = origin.format.to_number(wanted)
             except UsageError:  # It is no host of this kind.
                 continue
-            rows = _equal(self.hosts, value)
+            words = np.array([[value >> 64, value & MASK64]], np.uint64)
+            rows = (pairs.as_words(self.hosts) == words).all(axis=1)
             if isinstance(host, SuperHost) and origin.part != host.part:
                 continue
             if (rows if self._which is None else rows & (self._which == number)).any():
@@ -375,7 +362,6 @@ class SuperHosts:
         return rows
 
     def _columns(self) -> list[NDArray[Any]]:
-        """Return the columns in the order of the constructor's arguments."""
         return [self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact]
 
     def _take(self, order: NDArray[np.intp]) -> None:
@@ -391,7 +377,7 @@ class SuperHosts:
         return [self._origins[i] for i in self._which.tolist()]
 
     def _hosts(self) -> list[Host]:
-        numbers = array_to_numbers(self.hosts)
+        numbers = pairs.array_to_numbers(self.hosts)
         return [origin.format.to_host(number) for number, origin in zip(numbers, self._row_origins(), strict=True)]
 
     # Tables and text
@@ -404,7 +390,7 @@ class SuperHosts:
 
     def to_arrow(self) -> Any:
         """Return a pyarrow Table. Times are timestamps in UTC, hosts text."""
-        pa = _import_arrow()
+        pa = _import("pyarrow", "Arrow")
         moment = pa.timestamp("ns", "UTC")
         which = pa.array(np.zeros(len(self), np.uint8) if self._which is None else self._which)
 
@@ -431,7 +417,6 @@ class SuperHosts:
         return pa.table(dict(zip(COLUMNS, values, strict=True)))
 
     def _arrow_hosts(self, pa: Any) -> Any:
-        """Return the hosts as text, or as integers if all are plain integers."""
         formats = [origin.format for origin in self._origins]
         if self.hosts.dtype == np.uint32 and all(format == IPV4 for format in formats):
             data, offsets = _ipv4_texts(self.hosts)
@@ -441,18 +426,11 @@ class SuperHosts:
 
     def to_polars(self) -> Any:
         """Return a Polars DataFrame."""
-        try:
-            import polars as pl
-        except ImportError as error:
-            raise MissingExtraError("Polars output", "tables") from error
-        return pl.from_arrow(self.to_arrow())
+        return _import("polars", "Polars").from_arrow(self.to_arrow())
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame, with nullable integers, which stay whole numbers even when some are missing."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingExtraError("pandas output", "tables") from error
+        pandas = _import("pandas", "pandas")
         nullable = {"int64": pandas.Int64Dtype(), "int8": pandas.Int8Dtype()}
         return self.to_arrow().to_pandas(types_mapper=lambda kind: nullable.get(str(kind)))
 
@@ -462,10 +440,16 @@ class SuperHosts:
         return stream
 
     def __repr__(self) -> str:
-        return text_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
+        return self._table()
 
     def _repr_html_(self) -> str:
-        return html_table(type(self).__name__, list(self.select(slice(SHOWN))), len(self), self.window)
+        return self._table(html=True)
+
+    def _table(self, *, html: bool = False) -> str:
+        from superhosts.core.hosttable import SHOWN, html_table, text_table  # Few programs print a result.
+
+        rows = list(self.select(slice(SHOWN)))
+        return (html_table if html else text_table)(type(self).__name__, rows, len(self), self.window)
 
 
 def _as_datetime(time: int) -> datetime:
@@ -473,7 +457,6 @@ def _as_datetime(time: int) -> datetime:
 
 
 def _largest_first(hosts: Addresses, peers: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the indexes that sort hosts by peers, largest first, and hosts with as many peers by address."""
     if hosts.dtype == np.uint32 and len(peers) and peers.max() < 1 << 31:  # One key sorts twice as fast as two.
         return np.argsort((-peers << 32) + hosts)
     keys = [hosts[:, 1], hosts[:, 0]] if hosts.ndim == 2 else [hosts]
@@ -481,19 +464,11 @@ def _largest_first(hosts: Addresses, peers: NDArray[np.int64]) -> NDArray[np.int
 
 
 def _with_all_names(origins: list[Origin], results: Sequence[SuperHosts]) -> list[Origin]:
-    """Return origins whose formats know the names of the hosts of all results."""
     every = [origin for each in results for origin in each._origins]
     return [
         origin._replace(format=origin.format.united([other.format for other in every if other == origin]))
         for origin in origins
     ]
-
-
-def _equal(hosts: Addresses, number: int) -> NDArray[np.bool_]:
-    if hosts.ndim == 2:
-        high, low = np.uint64(number >> 64), np.uint64(number & MASK64)
-        return np.asarray((hosts[:, 0] == high) & (hosts[:, 1] == low))
-    return np.asarray(hosts == number)
 
 
 # Which hosts of a sketch are reported
@@ -528,9 +503,6 @@ class Selection(NamedTuple):
     def of_scan(cls, threshold: float | None, top: int | None) -> Selection:
         """Return the selection of a scan. If neither is given: the largest hosts, and all from the threshold on."""
         return cls(threshold, top) if threshold is not None or top is not None else cls(float(THRESHOLD), TOP, True)
-
-    def find(self, searched: Searchable) -> SuperHosts:
-        return self.search(searched)[0]
 
     def search(self, searched: Searchable) -> tuple[SuperHosts, int]:
         """Return the hosts that are asked for, and how many with at least `threshold` peers `top` leaves out."""

@@ -24,7 +24,7 @@ _lock = threading.Lock()
 def printable(text: object, most: int = MOST_SHOWN) -> str:
     """Return `text` as one line: escape unprintable characters as Python does, and shorten long text."""
     whole = str(text)
-    shown = "".join(map(_escape, whole[:most]))
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in whole[:most])
     return shown if len(whole) <= most else f"{shown}… ({len(whole):,} characters)"
 
 
@@ -49,7 +49,6 @@ def short_count(number: float, digits: int = 6) -> str:
 
 
 def short_rate(number: float) -> str:
-    """Return a rate, whose unit stands behind it: 950, 12 k, 2.5 M."""
     if number >= 1e6:
         return f"{number / 1e6:,.1f} M"
     return f"{number / 1e3:.0f} k" if number >= 1e4 else f"{number:,.0f}"
@@ -79,18 +78,12 @@ def option(name: str) -> str:
 
 
 def named(name: str) -> str:
-    """Return it as it stands before a colon: --ipv6-prefix in a shell, ipv6_prefix in Python."""
     return option(name).removesuffix("=")
 
 
 def either(shell: str, python: str) -> str:
-    """Return the words for somebody who typed a command, or those for a caller in Python."""
     return shell if _commands else python
 
 
 def _quoted(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
-
-
-def _escape(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode("ascii")

@@ -1,16 +1,11 @@
 """Text as hosts and peers: keyed hashes of 128 bits, and what is shown of a text that is not known any more.
 
 A detector with `keys="text"` works with hashes of names. The hash is SipHash-2-4 with 128 bits of output, over the
-bytes of the text in UTF-8 (a lone surrogate, which UTF-8 does not have, is its number in the same form, so that
-different texts always have different bytes):
-
-- It is a keyed function that is hard to invert or to steer for whoever does not know its key, which is derived from the
-  detector's key. Two sites with the same key get the same hashes, so their sketches can be merged; somebody who chooses
-  names cannot make two of them collide, or fall into the columns of another, without the key.
-- 128 bits keep accidental collisions away: among a billion names, two are alike with a probability of 2^-69.
-- It consists of additions, rotations and xors of 64-bit words, so it compiles into a short loop, and names of about
-  twenty bytes take 50 ns each. `hashing.py` has no function of byte strings, and the cryptographic ones of
-  Python's library cost a call, a microsecond, for each name.
+bytes of the text in UTF-8 (a lone surrogate is its number in the same form, so that different texts always have
+different bytes). Its key is derived from the detector's key: sites with the same key get the same hashes, and nobody
+can choose names that collide without it. Among a billion names, two are alike by accident with a probability of 2^-69.
+It compiles into a short loop, 50 ns for twenty bytes, where a cryptographic hash of Python's library takes a
+microsecond.
 
 The names themselves are in a bounded dictionary (`detectors/hostnames.py`). A host whose name is not in it is shown as
 `#` and the 32 hexadecimal digits of its hash. A name that is too long for the dictionary, or is not UTF-8, or itself
@@ -149,13 +144,11 @@ def text_column(texts: Sequence[str | bytes]) -> TextColumn:
 
 
 def in_a_row(data: Bytes, sizes: NDArray[Any]) -> TextColumn:
-    """Return texts of these sizes that follow each other."""
     ends = np.cumsum(sizes, dtype=np.int64)
     return TextColumn(data, ends - sizes, ends)
 
 
 def number_in(text: str) -> int | None:
-    """Return the hash that a text shows in place of a name; None if the text is a name."""
     match = _STAND_IN.fullmatch(text)
     return int(match[1], 16) if match else None
 
@@ -183,7 +176,6 @@ def beginning_of(shown: str) -> str:
 
 
 def may_show_hash(text: TextColumn) -> NDArray[np.bool_]:
-    """Mark the texts in which `number_in` may find a hash, and perhaps some others."""
     long_enough = text.ends - text.starts >= _SUFFIX
     if not long_enough.any():
         return long_enough
@@ -191,7 +183,6 @@ def may_show_hash(text: TextColumn) -> NDArray[np.bool_]:
 
 
 def bound(format: HostFormat, key: TextKey) -> HostFormat:
-    """Return a format that can hash names, if hosts are text."""
     return TextFormat(key) if format == TEXT else format
 
 
@@ -226,7 +217,6 @@ class TextFormat(HostFormat):
 
     @cached_property
     def names(self) -> dict[int, str]:
-        """The name of each host whose name is known."""
         pairs = zip(array_to_numbers(self.hosts), self.texts, strict=True)
         return {number: text for number, text in pairs if text is not None}
 

@@ -23,7 +23,6 @@ def shows_local() -> bool:
 
 @contextmanager
 def local_times(wanted: bool) -> Iterator[None]:
-    """Show times in this machine's time zone, if `wanted`."""
     global _local
     before, _local = _local, wanted
     try:
@@ -46,7 +45,6 @@ def shown_time(nanoseconds: int) -> str:
 
 
 def shown_row_time(text: str) -> str:
-    """Format the time of a row (ISO 8601 in UTC) for people."""
     if not shows_local():
         return text
     try:
@@ -81,7 +79,6 @@ def _moment(seconds: int, *, local: bool) -> datetime:
 
 
 def compact_time(nanoseconds: int) -> str:
-    """Format a time for a file name: 20261114T120000Z."""
     return iso_time(nanoseconds).replace("-", "").replace(":", "")
 
 

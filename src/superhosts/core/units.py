@@ -30,7 +30,6 @@ def _parse(text: str, units: dict[str, int], what: str, example: str) -> int:
 
 
 def whole_number(number: Any) -> int | None:
-    """Convert a whole number of any type (Python, NumPy, 5e6) to int. Return None for anything else."""
     if isinstance(number, bool):
         return None
     try:
@@ -46,12 +45,10 @@ def parse_size(text: str | int) -> int:
 
 
 def parse_count(text: str | int) -> int:
-    """Return the number that "5M", "100k", "1.5G" or "12" stands for."""
     return _parse_or_int(text, _COUNTS, "count", "100k or 5M")
 
 
 def _parse_or_int(text: Any, units: dict[str, int], what: str, example: str) -> int:
-    """Parse text; return a whole number unchanged."""
     if isinstance(text, str):
         return _parse(text, units, what, example)
     number = whole_number(text)
@@ -101,7 +98,6 @@ def exact_size(size: int) -> str:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """Format a duration in the largest unit that divides it: 5m, 90s, 1h."""
     for unit, seconds in sorted(_SECONDS.items(), key=lambda item: -item[1]):
         if unit != "w" and nanoseconds % (seconds * SECOND) == 0:
             return f"{nanoseconds // (seconds * SECOND)}{unit}"

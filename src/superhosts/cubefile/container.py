@@ -34,8 +34,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel
 from superhosts.core.fields import MOST_QUOTED, FieldError, record, sequence, text, whole
-from superhosts.core.files import output_errors, replaceable, replacing
-from superhosts.core.filetypes import HEAD_BYTES, SKETCH, not_a_sketch
+from superhosts.core.files import HEAD_BYTES, SKETCH, output_errors, replaceable, replacing
 from superhosts.core.text import counted, printable
 from superhosts.core.units import format_size
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError, VersionError
@@ -143,7 +142,6 @@ class CodedBlock(NamedTuple):
         return self.coding == GAPS and not len(self.data)
 
     def put(self, into: NDArray[Any]) -> None:
-        """Overwrite `into` with the block."""
         if self.coding == PLANES:
             for place, plane in enumerate(self.data.reshape(into.dtype.itemsize, -1)):
                 into.view(np.uint8)[place :: into.dtype.itemsize] = plane
@@ -152,18 +150,15 @@ class CodedBlock(NamedTuple):
             _or_gaps(self.data, into)
 
     def merge_or(self, into: NDArray[np.uint64]) -> None:
-        """OR the block into `into`. Gaps access only the words with set bits."""
         (_or_planes if self.coding == PLANES else _or_gaps)(self.data, into)
 
     def merge_max(self, into: NDArray[np.uint64]) -> None:
-        """Replace each word of `into` by the maximum of itself and the block's word."""
         words = np.zeros(len(into), np.uint64)
         self.merge_or(words)
         _max_words(words, into)
 
 
 def encode(items: NDArray[Any]) -> CodedBlock:
-    """Encode a block of an array as gaps if that takes at most half its size, else as byte planes."""
     if items.dtype == np.uint64:
         out = np.empty(items.nbytes // 2, np.uint8)
         used = _encode_gaps(items, out)
@@ -183,14 +178,12 @@ def read_block(coding: int, data: NDArray[np.uint8], dtype: np.dtype[Any], count
 
 
 def name_of(file: File) -> str:
-    """Return what messages call a file: its path, or that an open file has none."""
     name = file if isinstance(file, str | os.PathLike) else getattr(file, "name", None)
     return os.fspath(name) if isinstance(name, str | os.PathLike) else "<bytes>"
 
 
 @contextmanager
 def opened(file: File) -> Iterator[IO[bytes]]:
-    """Yield a file to write to: an open one as it is, or a new one that replaces the path in the end."""
     if not isinstance(file, str | os.PathLike):
         try:
             yield file
@@ -199,40 +192,6 @@ def opened(file: File) -> Iterator[IO[bytes]]:
         return
     with replacing(replaceable(Path(file)), private=True) as temporary, temporary.open("wb") as stream:
         yield stream
-
-
-class DiskFile:
-    """A file on disk, which several threads read at once."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb")
-        self.size = os.fstat(self._file.fileno()).st_size
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset` on."""
-        return os.pread(self._file.fileno(), length, offset)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-class MemoryFile:
-    """The content of a file in memory."""
-
-    def __init__(self, content: Any, name: str) -> None:
-        if not isinstance(content, bytes | bytearray | memoryview):
-            raise UsageError(f"{name}: reading gives {type(content).__name__}, not bytes; open the file with mode 'rb'")
-        self._content = memoryview(content)
-        self.size = len(content)
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        """Return up to `length` bytes from `offset` on."""
-        return bytes(self._content[max(offset, 0) : max(offset, 0) + length])
-
-    def close(self) -> None:
-        """Forget the content."""
-        self._content = memoryview(b"")
 
 
 _ARRAYS = sequence(
@@ -247,8 +206,6 @@ _ARRAYS = sequence(
 
 
 class Place(NamedTuple):
-    """The position of a block in the file and in its array."""
-
     offset: int  # in the file
     start: int  # first item
     stop: int  # one past the last item
@@ -256,19 +213,6 @@ class Place(NamedTuple):
 
 
 Take = Callable[[int, int, CodedBlock], None]  # a function that receives the block of items start..stop of an array
-
-
-def _pack(items: NDArray[Any], compress: Any) -> bytes:
-    block = encode(items)
-    data: bytes = compress(block.data.tobytes())
-    return _FRAME.pack(block.coding, len(data)) + data
-
-
-def _blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    flat = array.reshape(-1)
-    step = BLOCK // array.dtype.itemsize
-    for start in range(0, len(flat), step):
-        yield flat[start : start + step]
 
 
 def write(path: File, header: dict[str, Any], arrays: Arrays) -> None:
@@ -294,8 +238,11 @@ def write(path: File, header: dict[str, Any], arrays: Arrays) -> None:
         put(_START.pack(MAGIC, VERSION, len(text)))
         put(text)
         for array in arrays.values():
-            for block in _blocks(np.ascontiguousarray(array)):
-                put(_pack(block, compress))
+            items, step = np.ascontiguousarray(array).reshape(-1), BLOCK // array.dtype.itemsize
+            for start in range(0, len(items), step):
+                block = encode(items[start : start + step])
+                data = compress(block.data.tobytes())
+                put(_FRAME.pack(block.coding, len(data)) + data)
         file.write(digest.digest())
 
 
@@ -353,7 +300,6 @@ def _is_special(path: str | Path) -> bool:
 
 
 def is_whole(path: Path) -> bool:
-    """Return True if a file ends with the digest of everything before it."""
     left = path.stat().st_size - DIGEST
     digest = hashlib.blake2b(digest_size=DIGEST)
     with path.open("rb") as file:
@@ -364,7 +310,6 @@ def is_whole(path: Path) -> bool:
 
 
 def block_writer(array: NDArray[Any]) -> Take:
-    """Return a function that writes blocks into an array."""
     items = array.reshape(-1)
     return lambda start, stop, block: block.put(items[start:stop])
 
@@ -381,8 +326,10 @@ class CubeReader:
         self.name = name_of(path)
         self._trusted = trusted
         self._max_header = min(max_header, MAX_HEADER)
+        self._file: IO[bytes] | None = None  # on disk, where several threads read it at once
+        self._content = memoryview(b"")  # or else in memory
         try:
-            self._content = self._open(path)
+            self._open(path)
         except OSError as error:
             raise self._read_error(error) from None
         try:
@@ -391,12 +338,18 @@ class CubeReader:
             self.close()
             raise
 
-    def _open(self, file: File) -> DiskFile | MemoryFile:
-        if not isinstance(file, str | os.PathLike):
-            return MemoryFile(file.read(), self.name)
-        if _is_special(Path(file)):
-            raise self._error("not a plain file")
-        return DiskFile(Path(file))
+    def _open(self, file: File) -> None:
+        if isinstance(file, str | os.PathLike):
+            if _is_special(Path(file)):
+                raise self._error("not a plain file")
+            self._file = Path(file).open("rb")  # noqa: SIM115  closed by `close`
+            self._size = os.fstat(self._file.fileno()).st_size
+            return
+        content: Any = file.read()
+        if not isinstance(content, bytes | bytearray | memoryview):
+            found = f"reading gives {type(content).__name__}, not bytes"
+            raise UsageError(f"{self.name}: {found}; open the file with mode 'rb'")
+        self._content, self._size = memoryview(content), len(content)
 
     def __enter__(self) -> CubeReader:
         return self
@@ -405,8 +358,8 @@ class CubeReader:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
-        self._content.close()
+        if self._file is not None:
+            self._file.close()
 
     def _error(self, message: str, offset: int | None = None) -> SketchFileError:
         return SketchFileError(message, file=self.name, offset=offset)
@@ -418,14 +371,16 @@ class CubeReader:
         return kind(f"cannot be read: {error.strerror or error}", file=self.name, offset=offset)
 
     def _verify(self) -> dict[str, Any]:
-        size, head = self._content.size, self._read_at(0, HEAD_BYTES)
+        head = self._read_at(0, HEAD_BYTES)
         start = head[: _START.size]
         if start[: len(MAGIC)] != MAGIC[: len(start)] or not start:
+            from superhosts.core.filetypes import not_a_sketch  # Most files are sketches.
+
             raise self._error(not_a_sketch(head))
         if len(start) < _START.size:
             raise self._error(f"truncated after {counted(len(start), 'byte')}", len(start))
         _, version, length = _START.unpack(start)
-        self._end = size - DIGEST
+        self._end = self._size - DIGEST
         if version not in READ_VERSIONS:
             self._first = 0
             self._verify_digest()  # In a damaged file the version itself may be wrong.
@@ -450,7 +405,6 @@ class CubeReader:
         return header
 
     def _verify_digest(self) -> bytes:
-        """Verify the digest of the whole file in one pass, and return the text of the header."""
         digest = hashlib.blake2b(digest_size=DIGEST)
         text = bytearray()
         offset = 0
@@ -469,37 +423,24 @@ class CubeReader:
         return bytes(text[_START.size :])
 
     def array_bytes(self) -> int:
-        """Return the bytes of all arrays, as the header gives their shapes."""
-        return sum(dtype.itemsize * count for dtype, count in self._shapes().values())
+        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in self._shapes().values())
 
-    def _shapes(self) -> dict[str, tuple[np.dtype[Any], int]]:
+    def _shapes(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
         shapes = {}
         for number, entry in enumerate(self.header["arrays"]):
             name = entry["name"]
             if name in shapes:
                 raise self._error(f"header {FieldError(f'arrays[{number}].name', f'duplicate array {name}')}")
-            shapes[name] = (np.dtype(entry["dtype"]), math.prod(entry["shape"]))
+            shapes[name] = np.dtype(entry["dtype"]), tuple(entry["shape"])
         return shapes
-
-    def check_arrays(self, expected: Mapping[str, NDArray[Any]]) -> None:
-        """Raise SketchFileError unless the file has all of these arrays, with these types and shapes."""
-        stored = {entry["name"]: tuple(entry["shape"]) for entry in self.header["arrays"]}
-        types = self._shapes()
-        missing = expected.keys() - stored.keys()
-        if missing:
-            raise self._error(f"damaged: missing array {', '.join(sorted(missing))}")
-        for name, array in expected.items():
-            if array.shape != stored[name] or array.dtype != types[name][0]:
-                found = f"{types[name][0]} {stored[name]}"
-                raise self._error(f"damaged: array {name} is {found}, expected {array.dtype} {array.shape}")
 
     def places(self) -> dict[str, list[Place]]:
         """Return the positions of each array's blocks. Raise SketchFileError unless the blocks fill the file."""
         offset = self._first
         places: dict[str, list[Place]] = {}
-        for name, (dtype, count) in self._shapes().items():
+        for name, (dtype, shape) in self._shapes().items():
             own = places.setdefault(name, [])
-            step = BLOCK // dtype.itemsize
+            count, step = math.prod(shape), BLOCK // dtype.itemsize
             for start in range(0, count, step):
                 frame = self._read_at(offset, _FRAME.size)
                 if len(frame) < _FRAME.size or offset + _FRAME.size > self._end:
@@ -516,22 +457,28 @@ class CubeReader:
         return places
 
     def arrays(self, prepared: Arrays | None = None, threads: int = 1) -> Arrays:
-        """Read all arrays. Those in `prepared` are read in place and must have the stored types and shapes."""
-        self.check_arrays(prepared or {})
+        """Read all arrays. Those in `prepared` are read in place.
+
+        Raise SketchFileError unless the file has all of these, with the same types and shapes.
+        """
+        prepared, shapes = prepared or {}, self._shapes()
+        if missing := prepared.keys() - shapes.keys():
+            raise self._error(f"damaged: missing array {', '.join(sorted(missing))}")
+        for name, array in prepared.items():
+            dtype, shape = shapes[name]
+            if (array.dtype, array.shape) != shapes[name]:
+                expected = f"expected {array.dtype} {array.shape}"
+                raise self._error(f"damaged: array {name} is {dtype} {shape}, {expected}")
         places = self.places()  # Find missing blocks before allocating arrays for them.
-        arrays = {}
-        for entry in self.header["arrays"]:
-            ready = (prepared or {}).get(entry["name"])
-            arrays[entry["name"]] = np.zeros(entry["shape"], entry["dtype"]) if ready is None else ready
+        new = {name: np.zeros(shape, dtype) for name, (dtype, shape) in shapes.items() if name not in prepared}
+        arrays = {**new, **prepared}
         self.each_block({name: block_writer(array) for name, array in arrays.items()}, threads, places)
         return arrays
 
-    def read_array(self, name: str, threads: int = 1) -> NDArray[Any]:
-        """Read one array."""
-        (entry,) = (entry for entry in self.header["arrays"] if entry["name"] == name)
-        places = self.places()
-        array = np.zeros(entry["shape"], entry["dtype"])
-        self.each_block({name: block_writer(array)}, threads, places)
+    def read_array(self, name: str) -> NDArray[Any]:
+        places, (dtype, shape) = self.places(), self._shapes()[name]
+        array = np.zeros(shape, dtype)
+        self.each_block({name: block_writer(array)}, 1, places)
         return array
 
     def each_block(
@@ -552,8 +499,11 @@ class CubeReader:
         run_parallel(run, [()] * min(threads, len(blocks)), threads)
 
     def _read_at(self, offset: int, length: int) -> bytes:
+        offset = max(offset, 0)
+        if self._file is None:
+            return bytes(self._content[offset : offset + length])
         try:
-            return self._content.read_at(offset, length)
+            return os.pread(self._file.fileno(), length, offset)
         except OSError as error:
             raise self._read_error(error, offset) from None
 

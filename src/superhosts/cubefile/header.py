@@ -10,25 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from superhosts.core import pairs
 from superhosts.core.fields import Check, FieldError, name, one_of, optional, record, sequence, text, whole
-from superhosts.core.pairs import (
-    CONTACT_DIRECTIONS,
-    COUNTS,
-    DIRECTIONS,
-    INT64,
-    KEYS,
-    MOST_FILTER,
-    PORT_BITS,
-    SIDES,
-    TEXT,
-    HostFormat,
-    Part,
-    Window,
-)
+from superhosts.core.pairs import COUNTS, KEYS, PORT_BITS, SIDES, HostFormat, Part, Window
 from superhosts.cubefile.container import Arrays, File, write
 
 # A contact that is unanswered is the difference of two others, and not stored.
-_DIRECTIONS = (*DIRECTIONS, *(each for each in CONTACT_DIRECTIONS if not each.startswith("unanswered")))
+_DIRECTIONS = (*pairs.DIRECTIONS, *(each for each in pairs.CONTACT_DIRECTIONS if not each.startswith("unanswered")))
 MOST_PARTS = 2 * len(SIDES) * len(_DIRECTIONS) * len(COUNTS)
 LEAST_EVIDENCE: Final = 1 << 10  # pairs of the smallest sample
 MOST_EVIDENCE: Final = 1 << 22
@@ -45,16 +33,12 @@ class ArrayError(ValueError):
 
 
 class EvidenceKind(NamedTuple):
-    """What a header says of its sample of pairs."""
-
     pairs: int  # most pairs of each address family
     key: str
     lacking: bool = False  # it was merged with sketches that have none
 
 
 class Notes(NamedTuple):
-    """What a header says about a sketch besides its parts."""
-
     window: Window | None = None
     sites: frozenset[str] = frozenset()
     entries: Sequence[Entry] = ()  # counters of sites, windows and parts
@@ -64,7 +48,6 @@ class Notes(NamedTuple):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The notes as fields of a header."""
         evidence = self.evidence
         lacking = {"lacking": True} if evidence and evidence.lacking else {}
         return {
@@ -81,27 +64,22 @@ NO_NOTES = Notes()
 
 
 class WrittenPart(NamedTuple):
-    """One detector, to be written to a file."""
-
     part: Part
     fields: Mapping[str, Any]  # from which an empty detector of the same kind can be built
     arrays: Arrays
 
 
 def array_name(number: int, name: str) -> str:
-    """Return the name in a file of an array of part `number`."""
     return f"{number}/{name}"
 
 
 def compose_header(parts: Iterable[WrittenPart], notes: Notes = NO_NOTES) -> dict[str, Any]:
-    """Return the header of a file, without the list of its arrays."""
     return {"parts": [{**written.part.fields, **written.fields} for written in parts], **notes.fields}
 
 
 def write_parts(
     file: File, header: dict[str, Any], parts: Iterable[WrittenPart], others: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a .cube file with this header, the arrays of the parts, and others by their names."""
     arrays = {
         array_name(number, name): array for number, part in enumerate(parts) for name, array in part.arrays.items()
     }
@@ -139,21 +117,15 @@ def _window(value: Any, place: str) -> Window:
 
 
 def host_format(value: Any, place: str) -> HostFormat:
-    """Check the format of hosts: prefixes of any length, up to a full address, or generic keys."""
     family, prefix, *port = sequence(whole(0, 128), 2, 3)(value, place)
     one_of(4, 6, KEYS)(family, f"{place}[0]")
-    check = one_of(INT64.prefix, TEXT.prefix) if family == KEYS else whole(1, 32 if family == 4 else 128)
+    check = one_of(pairs.INT64.prefix, pairs.TEXT.prefix) if family == KEYS else whole(1, 32 if family == 4 else 128)
     check(prefix, f"{place}[1]")
     if port:
         one_of(PORT_BITS)(port[0], f"{place}[2]")
         one_of(4, 6)(family, f"{place}[0]")
         whole(1, 128 - PORT_BITS)(prefix, f"{place}[1]")
     return HostFormat(family, prefix, bool(port))
-
-
-def _site_or_none(value: Any, place: str) -> Any:
-    """Check the site of a counter. It is empty for a scan without a site name."""
-    return value if value == "" else name(value, place)
 
 
 def _entry(value: Any, place: str) -> Any:
@@ -170,12 +142,16 @@ _PART: dict[str, Check] = {"family": one_of(4, 6, KEYS), "side": one_of(*SIDES),
 # Without them: hosts are counted, of all packets.
 _LATER: dict[str, Check] = {
     "counts": one_of(*COUNTS),
-    "filter": text(f"[a-z0-9 ,#-]{{0,{MOST_FILTER}}}", f"at most {MOST_FILTER} of a-z, 0-9, space, comma, # and -"),
+    "filter": text(
+        f"[a-z0-9 ,#-]{{0,{pairs.MOST_FILTER}}}", f"at most {pairs.MOST_FILTER} of a-z, 0-9, space, comma, # and -"
+    ),
 }
 KEY_FIELD = text("[0-9a-f]{16}", "16 hexadecimal digits")
 WIDTH_FIELD = one_of(32, 64, 128)
 _ENTRY = record(
-    {"site": _site_or_none, "start": _TIME, "end": _TIME}, {**_PART, **_LATER, "pairs": _COUNT, "packets": _COUNT}
+    # The site of a scan without a name is empty.
+    {"site": lambda value, place: value if value == "" else name(value, place), "start": _TIME, "end": _TIME},
+    {**_PART, **_LATER, "pairs": _COUNT, "packets": _COUNT},
 )
 window_field, sites_field = optional(_window), sequence(name)
 _NOTES: dict[str, Check] = {"window": window_field, "sites": sites_field, "counters": sequence(_entry)}
@@ -184,7 +160,6 @@ _LATER_NOTES: dict[str, Check] = {"unlisted": one_of(True), "partial": one_of(Tr
 
 
 def part_fields(fields: Mapping[str, Check]) -> Check:
-    """Return the check of a part whose detector has these fields in addition to those of all parts."""
     return record({**_PART, "format": host_format, **fields}, _LATER)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn
-from superhosts.core.columns.column import Binary, Column, Text, both_valid, count_of, readable
+from superhosts.core.columns.column import Column, Text, both_valid, count_of, readable
 from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
 from superhosts.core.columns.readers import ColumnData, column_of, is_null
 from superhosts.core.device import thread_count
@@ -61,7 +61,6 @@ _TEXT = {str, bytes, np.str_, np.bytes_}
 
 
 def check_threshold(threshold: Any, name: str = "threshold") -> float:
-    """Return the threshold as a float; raise UsageError, which names the argument or option, if it is invalid."""
     if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
         shown = f"{threshold:g}" if isinstance(threshold, float) else threshold
         raise UsageError(f"{name} {shown!s}: must be a number of peers, at least 1")
@@ -69,7 +68,6 @@ def check_threshold(threshold: Any, name: str = "threshold") -> float:
 
 
 def check_count(count: int, name: str = "top") -> int:
-    """Return the number of hosts to list as an integer; raise UsageError, which names it, if it is invalid."""
     number = whole_number(count)
     if number is None or number < 1:
         raise UsageError(f"{name} {count!s}: must be a number of hosts, at least 1")
@@ -117,10 +115,7 @@ def check_keys(keys: str | None, key_bits: int | None) -> HostFormat | None:
 
 
 def check_no_conflict(geometry: Sized, **others: Any) -> Sized:
-    """Return a checked geometry. Raise UsageError if another argument contradicts it.
-
-    A geometry determines all sizes, so a caller who also passes a different size is mistaken about one of them.
-    """
+    """Return a checked geometry, which determines all sizes. Raise UsageError if another argument contradicts it."""
     checked: Sized = geometry.check()
     for name, value in others.items():
         own = getattr(checked, name, None)
@@ -154,19 +149,6 @@ def as_pairs(hosts: Any, peers: Any, format: HostFormat, detector: str, *, narro
         _check_bits(left.values, format, detector)
     whole = integers_of(left, right, format) if narrows else None
     return blocks_of(left, right, format) if whole is None else [whole]
-
-
-def as_hosts(hosts: Any, format: HostFormat) -> Addresses:
-    """Return a column as hosts; raise UsageError if it, or a row, is not what a detector takes."""
-    if is_on_gpu(hosts):
-        column = _words(hosts, "hosts")
-    elif isinstance(hosts, list | tuple) and _one_by_one(hosts):
-        return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
-    else:
-        column = hosts_of(unmapped_hosts(_column(hosts, "hosts"), format), format)
-    if bits_of(column) != format.key_bits:
-        raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
-    return column
 
 
 def _is_narrow(column: Any) -> bool:
@@ -219,7 +201,6 @@ def named_column(hosts: Hosts, format: HostFormat) -> tuple[Addresses, Sequence[
 
 
 def is_one_host(host: Any) -> bool:
-    """Return True if a question is about one host, not a column of them."""
     return isinstance(host, str | bytes | Real | Host | None) or (isinstance(host, np.ndarray) and host.ndim == 0)
 
 
@@ -232,7 +213,15 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
         return hosts.column
     if format.keys == "int64":
         return read_integers(hosts)
-    return as_hosts(hosts, format)
+    if is_on_gpu(hosts):
+        column = _words(hosts, "hosts")
+    elif isinstance(hosts, list | tuple) and _one_by_one(hosts):
+        return numbers_to_array([format.to_number(host) for host in hosts], format.key_bits)
+    else:
+        column = hosts_of(unmapped_hosts(_column(hosts, "hosts"), format), format)
+    if bits_of(column) != format.key_bits:
+        raise UsageError(f"hosts have {bits_of(column)} bits, but those of the sketch have {format.key_bits}")
+    return column
 
 
 # Generic keys: `keys` says what hosts are, "int64" or "text". Peers are integers or text in both cases, whatever hosts
@@ -316,7 +305,10 @@ def read_names(hosts: Any, format: TextFormat) -> tuple[Words, list[str | None]]
         raise UsageError('hosts must be text: keys="text" takes str or bytes')
     assert format.key is not None
     hashes = column.keys(format.key, 1)
-    given = hosts if isinstance(hosts, list | tuple) else _strings(text)
+    given = hosts
+    if not isinstance(hosts, list | tuple):
+        pieces = zip(text.starts.tolist(), text.ends.tolist(), strict=True)
+        given = [_decoded(text.data[a:b].tobytes()) for a, b in pieces]
     names: list[str | None] = [host if isinstance(host, str) else None for host in given]
     for row in np.flatnonzero(may_show_hash(text)):
         number = number_in(names[row] or "")
@@ -338,12 +330,6 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _strings(text: TextColumn) -> list[str | None]:
-    """Return texts as strings, None where they are not UTF-8."""
-    pieces = [text.data[a:b].tobytes() for a, b in zip(text.starts.tolist(), text.ends.tolist(), strict=True)]
-    return [_decoded(piece) for piece in pieces]
-
-
 def _decoded(piece: bytes) -> str | None:
     try:
         return piece.decode()
@@ -352,7 +338,6 @@ def _decoded(piece: bytes) -> str | None:
 
 
 def read_column(column: Any, name: str) -> KeyColumn:
-    """Return a column of integers or text. Raise UsageError if it is something else."""
     if is_on_gpu(column):
         return KeyColumn(_whole(column, name))
     if isinstance(column, list | tuple):
@@ -366,7 +351,7 @@ def read_column(column: Any, name: str) -> KeyColumn:
         return KeyColumn(np.zeros(len(read.codes), np.uint64), read.valid)
     if isinstance(values, AddressColumn):
         raise UsageError(f"{read.name}: addresses are neither integers nor text")
-    if isinstance(values, Text | Binary):
+    if isinstance(values, Text):
         return KeyColumn(TextColumn(readable(values.data), values.starts, values.ends), read.valid, read.codes)
     return KeyColumn(_whole(values, read.name, read.first), read.valid, read.codes)
 
@@ -401,16 +386,13 @@ def _read_list(values: Sequence[Any], name: str) -> KeyColumn:
         raise UsageError(
             f"{name}, row {row}: {shown} is not text, but other rows are; make all of them text or integers"
         )
-    for row, value in enumerate(values if not kinds <= {int} or _is_wide(values) else ()):
+    is_wide = kinds <= {int} and bool(values) and not -(1 << 63) <= min(values) <= max(values) < 1 << 63
+    for row, value in enumerate(values if not kinds <= {int} or is_wide else ()):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise UsageError(f"{name}, row {row}: {printable(repr(value))} is neither an integer nor text")
         if not -(1 << 63) <= value < 1 << 63:
             raise UsageError(f"{name}, row {row}: {value} does not fit: {INT64_RULE}")
     return KeyColumn(np.array(values, np.int64).view(np.uint64), valid)
-
-
-def _is_wide(values: Sequence[int]) -> bool:
-    return bool(values) and not -(1 << 63) <= min(values) <= max(values) < 1 << 63
 
 
 def _text_of(values: Sequence[Any]) -> TextColumn:

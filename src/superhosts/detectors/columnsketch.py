@@ -7,6 +7,7 @@ some hosts are enough to estimate these from a file (`StoredColumns`).
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -16,39 +17,46 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.device import choose_device, gpus_of
-from superhosts.core.hashing import Key, fingerprint, make_key, mangle_column, secret_of
+from superhosts.core.device import choose_device
+from superhosts.core.hashing import fingerprint, make_key, mangle_column, secret_of
 from superhosts.core.pairs import Addresses, Batches, Host, HostKeys, format_for, numbers_to_array, words_to_column
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted, either
 from superhosts.cubefile.container import CodedBlock, Take
 from superhosts.detectors.arguments import check_threads
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.autogpu import NOT_COMPILED, say_once
 from superhosts.detectors.engines.base import (
+    NOT_COMPILED,
     Arrays,
     ArrayShape,
-    ColumnGeometry,
     Counts,
     CrowdedError,
     Engine,
     Plan,
-    SeveralEngines,
     Sums,
     Words,
+    make_engine,
+    say_once,
 )
 from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.formulas import SLACK, noise_ratio, saturation_point
-from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.stored import Place
+from superhosts.detectors.stored import Kind, Place
 from superhosts.errors import GpuMemoryError, ThresholdWarning
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
 MIN_DEVIATIONS = 4
 MAX_UNNAMED = 0.01  # share of hosts at the threshold that may stay unnamed without a warning
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches; below it, labels and columns are mostly noise
+
+
+def warn_caller(text: str) -> None:
+    """Warn about a line of the caller, the first outside this package."""
+    level = 1
+    while sys._getframe(level).f_globals.get("__name__", "").startswith("superhosts."):
+        level += 1
+    warnings.warn(text, ThresholdWarning, stacklevel=level + 1)
 
 
 class Fill(NamedTuple):
@@ -59,17 +67,13 @@ class Fill(NamedTuple):
 
 
 class ColumnSketch(Detector):
-    """A sketch of bit columns, which an engine stores: on the CPU, on a GPU, or on several GPUs.
+    """A sketch of bit columns in an engine. Subclasses define where a pair is written and how hosts are found."""
 
-    Subclasses define where a pair is written and how hosts are found.
-    """
-
-    geometry: ColumnGeometry
     cpu_engine: ClassVar[type[CpuEngine]]
     _ways_out: ClassVar[str] = "a higher threshold, more memory or shorter windows"  # of a sketch that is too full
     slack: ClassVar[float] = SLACK  # Estimates up to this much below a threshold count as reaching it.
 
-    def __init__(self, geometry: ColumnGeometry, *, key: bytes | str | None, device: str, threads: int | None) -> None:
+    def __init__(self, geometry: Any, *, key: bytes | str | None, device: str, threads: int | None) -> None:
         self._describe(geometry.check(), secret_of(key), check_threads(threads))
         self.device = self._choose_device(device)
         try:
@@ -79,10 +83,10 @@ class ColumnSketch(Detector):
                 raise
             self._use_cpu()
         if device == "auto" and not self.engine.is_compiled():
-            say_once(NOT_COMPILED)
+            say_once(f"the GPU is not used: {NOT_COMPILED}")
             self._use_cpu()
 
-    def _describe(self, geometry: ColumnGeometry, secret: bytes, threads: int) -> None:
+    def _describe(self, geometry: Any, secret: bytes, threads: int) -> None:
         self.geometry, self.threads, self.format = geometry, threads, format_for(geometry.key_bits)
         self.fingerprint, self.key = fingerprint(secret), make_key(secret)
 
@@ -92,10 +96,7 @@ class ColumnSketch(Detector):
 
     def _make_engine(self) -> Engine:
         plan = Plan(self.geometry, self.key, self.threads, self.tuning)
-        engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
-        if not engines:
-            return self.cpu_engine(plan)
-        return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+        return make_engine(plan, self.device, self.cpu_engine, self._on_gpu)
 
     def _choose_device(self, device: str) -> str:
         return choose_device(device)
@@ -104,14 +105,9 @@ class ColumnSketch(Detector):
     def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
         """Return an engine on one GPU."""
 
-    @locked
-    def search_for(self, threshold: float) -> Any:
-        """Return the search for hosts with at least `threshold` peers, in the form that `engine.search` takes."""
-        return self._search_for(threshold)
-
     @abstractmethod
-    def _search_for(self, threshold: float) -> Any:
-        """Return the limits that a host with at least `threshold` peers satisfies."""
+    def search_for(self, threshold: float) -> Any:
+        """Return the limits that a host with at least `threshold` peers satisfies, as `engine.search` takes them."""
 
     def _memory(self) -> int:
         return self.engine.size
@@ -150,13 +146,11 @@ class ColumnSketch(Detector):
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
-        assert kind.geometry is not None
         return (kind.geometry.array_shapes(),)
 
     @classmethod
     def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
-        assert kind.geometry is not None
-        return kind.geometry.memory
+        return int(kind.geometry.memory)
 
     @classmethod
     def _stored_hosts(
@@ -199,25 +193,25 @@ class ColumnSketch(Detector):
         return found
 
     def _warn(self, threshold: float) -> None:
-        """Warn if the geometry and the current fill do not support this threshold."""
         rows, total = self.geometry.rows, self.geometry.edges[-1] << self.geometry.slice_bits
         mean = max(self._zero_share() * rows, 1.0) / rows
         pairs = -rows * math.log(mean) * total / self.geometry.arrays  # a lower bound
         unnamed = self._unnamed(threshold, pairs)
         if unnamed > MAX_UNNAMED and pairs:
-            text = f"about {unnamed:.0%} of hosts with this many peers cannot be named; {self._remedy(threshold)}"
-            warnings.warn(
-                f"threshold {threshold:g} is low for this {self.name}; {text}", ThresholdWarning, stacklevel=4
-            )
+            remedy = "use more memory or a higher threshold"
+            if self._unnamed(threshold, 0.0) > MAX_UNNAMED:  # Too few pairs compete, even when the sketch is empty.
+                plan = f"superhosts plan --flows COUNT --threshold {threshold:g} prints a --geometry for this threshold"
+                python = f"plan the geometry for this threshold with Cube(memory, flows=…, threshold={threshold:g})"
+                remedy = either(plan, python)
+            text = f"about {unnamed:.0%} of hosts with this many peers cannot be named; {remedy}"
+            warn_caller(f"threshold {threshold:g} is low for this {self.name}; {text}")
         if threshold > self._most_peers:
             text = f"hosts with more than {self._most_peers:,} peers cannot be measured; all are reported"
-            warnings.warn(
-                f"threshold {threshold:g} is high for this {self.name}: {text}", ThresholdWarning, stacklevel=4
-            )
+            warn_caller(f"threshold {threshold:g} is high for this {self.name}: {text}")
 
     def _zero_share(self) -> float:
         columns = self.geometry.edges[-1] << self.geometry.slice_bits
-        return float(self.engine.zero_sums().sum()) / columns / self.geometry.rows
+        return float(self.engine.zero_sums().sum() / columns / self.geometry.rows)
 
     def _warn_if_overfull(self, found: SuperHosts) -> None:
         """Warn if so many bits are set that hosts with few peers look like the smallest of those found."""
@@ -230,7 +224,7 @@ class ColumnSketch(Detector):
             if smallest == 0:  # the lower bound of a saturated host
                 effect = "to measure hosts: saturated ones may have any number of peers"
             text = f"this {self.name} is too full {state} {effect}"
-            warnings.warn(f"{text}; use {self._ways_out}", ThresholdWarning, stacklevel=4)
+            warn_caller(f"{text}; use {self._ways_out}")
 
     def _noise(self) -> float:
         """Return the standard deviation, in peers, of the estimate for a small host in columns of average fill."""
@@ -239,37 +233,8 @@ class ColumnSketch(Detector):
         ratios = noise_ratio(fills) if self.geometry.arrays > 1 else fills[:, 0] / np.maximum(1 - fills[:, 0], 1e-9)
         return math.sqrt(self.geometry.rows * float(ratios.mean()))
 
-    def _remedy(self, threshold: float) -> str:
-        if self._unnamed(threshold, 0.0) > MAX_UNNAMED:  # Too few pairs compete, even when the sketch is empty.
-            plan = f"superhosts plan --flows COUNT --threshold {threshold:g}"
-            python = f"plan the geometry for this threshold with Cube(memory, flows=…, threshold={threshold:g})"
-            return either(f"{plan} prints a --geometry for this threshold", python)
-        return "use more memory or a higher threshold"
-
-    def _search(self, threshold: float) -> tuple[Words, Counts]:
-        """Return the mangled hosts that may have `threshold` peers, and their zero counts.
-
-        If the sketch is too full for this threshold, search for larger hosts only and warn.
-        """
-        lowest = threshold
-        while lowest <= max(threshold, self.geometry.rows * math.log(2 * self.geometry.rows)):
-            try:
-                found = self.engine.search(self._search_for(lowest))
-            except CrowdedError:
-                lowest *= 2
-                continue
-            if lowest > threshold:
-                self._warn_crowded(threshold, f"the search was limited to hosts with about {lowest:g} or more peers")
-            return found
-        self._warn_crowded(threshold, "no host can be distinguished from the others")
-        return np.empty((0, 2), np.uint64), np.empty((0, self.geometry.arrays + 1), np.int32)
-
-    def _warn_crowded(self, threshold: float, effect: str) -> None:
-        text = f"this {self.name} is too full for threshold {threshold:g}: {effect}; use more memory or shorter windows"
-        warnings.warn(text, ThresholdWarning, stacklevel=6)
-
     def _find(self, threshold: float) -> SuperHosts:
-        mangled, counts = self._search(threshold)
+        mangled, counts = search_columns(self, threshold)
         found = self._estimates(mangled, counts)
         # Only a lower bound is known of saturated hosts.
         keep = np.flatnonzero((found.peers >= threshold - self.slack) | found.saturated)
@@ -286,11 +251,8 @@ class ColumnSketch(Detector):
         return result
 
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
-        return Evidence(counts[:, :-1], counts[:, -1], self._fills_of(mangled))
-
-    def _fills_of(self, mangled: Words) -> Floats:
         slices = mangled[:, 1] & np.uint64((1 << self.geometry.slice_bits) - 1)
-        return self._mean_fills().take(slices.view(np.int64), 0)
+        return Evidence(counts[:, :-1], counts[:, -1], self._mean_fills().take(slices.view(np.int64), 0))
 
     def _mean_fills(self) -> Floats:
         """Return the share of set bits of every array (second axis) in every slice (first axis)."""
@@ -365,28 +327,58 @@ class ColumnSketch(Detector):
         return self.engine.zeros().copy()
 
 
+def search_columns(sketch: Any, threshold: float) -> tuple[Words, Counts]:
+    """Return mangled hosts that may have `threshold` peers (larger ones only in a full sketch), and zeros."""
+    lowest, rows = threshold, sketch.geometry.rows
+    found: tuple[Words, Counts] = np.empty((0, 2), np.uint64), np.empty((0, sketch.geometry.arrays + 1), np.int32)
+    effect = "no host can be distinguished from the others"
+    while lowest <= max(threshold, rows * math.log(2 * rows)):
+        try:
+            found = sketch.engine.search(sketch.search_for(lowest))
+        except CrowdedError:
+            lowest *= 2
+            continue
+        if lowest == threshold:
+            return found
+        effect = f"the search was limited to hosts with about {lowest:g} or more peers"
+        break
+    too_full = f"this {sketch.name} is too full for threshold {threshold:g}"
+    warn_caller(f"{too_full}: {effect}; use more memory or shorter windows")
+    return found
+
+
 @cache
 def bits_of_arrays(edges: tuple[int, ...], rows: int) -> Floats:
     return np.diff(np.array(edges, np.float64)) * rows
 
 
-class SomeColumns:
-    """The columns of some hosts and the zero counts of all columns: the part of an engine that estimates need."""
+class StoredColumns:
+    """Estimates some hosts of a column sketch in a file; loads only their columns and the zero counts of all.
 
-    def __init__(self, engine: type[CpuEngine], mangled: Words, geometry: ColumnGeometry, key: Key) -> None:
-        self._engine, self._geometry, self._key = engine, geometry, key
-        columns = [engine.columns_of(mangled, geometry, key)]
-        if geometry.total_columns > geometry.edges[-1] << geometry.slice_bits:
-            columns.append(engine.giant_columns_of(mangled, geometry, key))
+    It is the part of an engine that estimates need.
+    """
+
+    def __init__(self, detector: type[ColumnSketch], kind: Kind, secret: bytes, hosts: Addresses) -> None:
+        self.geometry: Any = kind.geometry
+        # The constructor of the sketch is not called, because its engine would allocate all columns.
+        make: Any = detector.__new__
+        self._sketch = make(detector)
+        self._sketch._describe(kind.geometry, secret, 1)
+        self._sketch.device, self._sketch.format, self._sketch.engine = "cpu", kind.format, self
+        self.key, self._engine, self._hosts = self._sketch.key, detector.cpu_engine, hosts
+        self._mangled = self._sketch.mangle(hosts)
+        columns = [self._engine.columns_of(self._mangled, self.geometry, self.key)]
+        if self.geometry.total_columns > self.geometry.edges[-1] << self.geometry.slice_bits:
+            columns.append(self._engine.giant_columns_of(self._mangled, self.geometry, self.key))
         self._columns = np.array(columns)  # (plain and giant, hosts, arrays)
         self._kept, rows = np.unique(self._columns, return_inverse=True)
         self._rows = rows.reshape(self._columns.shape)
-        self._mangled = mangled
-        self._bits: Words = np.zeros((len(self._kept), geometry.words), np.uint64)
-        self._zeros: Counts = np.full(geometry.total_columns, geometry.rows, np.int32)
+        self._bits: Words = np.zeros((len(self._kept), self.geometry.words), np.uint64)
+        self._zeros: Counts = np.full(self.geometry.total_columns, self.geometry.rows, np.int32)
+        self.takers: Mapping[str, Take] = {"bits": self._take_block}
 
-    def take_block(self, start: int, stop: int, block: CodedBlock) -> None:
-        words = self._geometry.words
+    def _take_block(self, start: int, stop: int, block: CodedBlock) -> None:
+        words = self.geometry.words
         columns = np.empty((stop - start) // words * words, np.uint64)  # A block consists of whole columns.
         block.put(columns)
         self.take_columns(start // words, columns.reshape(-1, words))
@@ -402,33 +394,18 @@ class SomeColumns:
         return self._measure(mangled, self._columns[0], self._rows[0])
 
     def measure_giants(self, mangled: Words) -> Counts:
-        """Return the zero counts of some of these hosts in their giant columns: of each, then of their AND."""
         number = {host: i for i, host in enumerate(map(tuple, self._mangled.tolist()))}
         some = [number[host] for host in map(tuple, mangled.tolist())]
         return self._measure(mangled, self._columns[1][some], self._rows[1][some])
 
     def _measure(self, mangled: Words, columns: NDArray[np.int64], rows: NDArray[np.int64]) -> Counts:
-        common = self._engine.common_zeros(mangled, rows, self._bits, self._geometry, self._key)
+        common = self._engine.common_zeros(mangled, rows, self._bits, self.geometry, self.key)
         return np.column_stack((self._zeros[columns], common))
 
     def zero_sums(self) -> Sums:
-        return sum_arrays(self._zeros, self._geometry)
-
-
-class StoredColumns:
-    """Estimates some hosts of a column sketch in a file; loads only their columns and the zero counts of all."""
-
-    def __init__(self, detector: type[ColumnSketch], kind: Kind, secret: bytes, hosts: Addresses) -> None:
-        geometry: Any = kind.geometry
-        # The constructor of the sketch is not called, because its engine would allocate all columns.
-        self._sketch = detector.__new__(detector)
-        self._sketch._describe(geometry, secret, 1)
-        self._sketch.device, self._sketch.format = "cpu", kind.format
-        self.columns = SomeColumns(detector.cpu_engine, self._sketch.mangle(hosts), geometry, self._sketch.key)
-        engine: Any = self.columns
-        self._sketch.engine = engine
-        self._hosts = hosts
-        self.takers: Mapping[str, Take] = {"bits": self.columns.take_block}
+        return sum_arrays(self._zeros, self.geometry)
 
     def answer(self) -> SuperHosts:
-        return self._sketch.estimate_many(HostKeys(self._hosts))
+        """Return the numbers of peers, in the order in which the caller named the hosts."""
+        found: SuperHosts = self._sketch.estimate_many(HostKeys(self._hosts))
+        return found

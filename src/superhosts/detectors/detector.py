@@ -25,9 +25,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from io import BytesIO
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
@@ -58,13 +56,23 @@ from superhosts.detectors.arguments import (
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Tuning
 from superhosts.detectors.engines.bins import DoesNotFitError
 from superhosts.detectors.hostnames import HostNames
-from superhosts.detectors.kind import Kind, check_alike
-from superhosts.detectors.lock import give_lock, holding, state_of
-from superhosts.detectors.stored import Place, build, check_hosts, describe, header_errors, memory_limit, unpickle
+from superhosts.detectors.lock import holding, state_of
+from superhosts.detectors.stored import (
+    Kind,
+    Place,
+    Read,
+    Storable,
+    build,
+    check_alike,
+    check_hosts,
+    describe,
+    header_errors,
+    memory_limit,
+)
 from superhosts.errors import MergeError, UsageError
 
 
-class Detector(ABC):
+class Detector(Storable, ABC):
     """A detector of super hosts over one set of pairs. It starts its own threads, and any thread may call it."""
 
     name: ClassVar[str]
@@ -72,7 +80,6 @@ class Detector(ABC):
     broken_laws: ClassVar[frozenset[str]] = frozenset()
     geometry_type: ClassVar[type[Any] | None] = None  # the class of its geometries; None if it has no geometry
     tuning: ClassVar[Tuning] = Tuning()
-    lock: AbstractContextManager[object]
     threads: int
     format: HostFormat  # how this detector's integers represent hosts
     geometry: Any = None
@@ -80,13 +87,6 @@ class Detector(ABC):
     _text_key: TextKey | None = None  # the key of the hash of texts; None if hosts are addresses
     _names: HostNames | None = None  # the names of hosts; None unless hosts are text
     _dropped: int = 0
-
-    __hash__ = None  # type: ignore[assignment]  # Its content changes.
-
-    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        made = super().__new__(cls)
-        give_lock(made)
-        return made
 
     def _take_keys(self, format: HostFormat, secret: bytes, most_names: int) -> None:
         """Take generic keys of this format as hosts; keep the names of `most_names` hosts if they are text."""
@@ -102,7 +102,6 @@ class Detector(ABC):
 
     @classmethod
     def check_device(cls, device: str) -> None:
-        """Raise UsageError if this detector cannot run on a device."""
         check_device(device)
 
     # Constant properties, which need no lock
@@ -218,7 +217,6 @@ class Detector(ABC):
                     self._names.add(batch.hosts, batch.peers, batch.names)
 
     def _checked(self, hosts: Any, peers: Any) -> Iterable[Pairs]:
-        """Return the blocks of a batch; raise UsageError if its columns do not fit this detector or each other."""
         return as_pairs(hosts, peers, self.format, self.name, narrows=self._narrows())
 
     def _narrows(self) -> bool:
@@ -288,10 +286,7 @@ class Detector(ABC):
             return self._with_names(self._estimate_many(column).in_original_order(), given)
 
     def _with_names(self, found: SuperHosts, given: Sequence[str | None] = ()) -> SuperHosts:
-        """Return a result with the detector's name, and with those of its hosts if these are text.
-
-        `given`: the names that the caller gave.
-        """
+        """Return a result with names: the detector's, those that the caller gave, and those of hosts that are text."""
         if self.format == TEXT:
             texts: Sequence[str | None] = given or [None] * len(found)
             if self._names is not None and None in texts:
@@ -339,12 +334,6 @@ class Detector(ABC):
                 twin._names = self._names.copy()
             return twin
 
-    def __copy__(self) -> Self:
-        return self.copy()  # Never a shallow copy: two locks would guard the same content.
-
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
-        return self.copy()
-
     def __or__(self, other: Self) -> Self:
         """Return the union of two detectors as a new one."""
         if not _can_merge(other):
@@ -375,9 +364,6 @@ class Detector(ABC):
                 np.array_equal(array, theirs[name]) for name, array in mine.items()
             )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return unpickle, (type(self), self.to_bytes())
-
     def __repr__(self) -> str:
         try:
             with self.lock:
@@ -395,26 +381,6 @@ class Detector(ABC):
         with self.lock:
             parts = [self._written(Part(self.format.family))]
             write_parts(file, compose_header(parts), parts)
-
-    @final
-    def to_bytes(self) -> bytes:
-        """Return the content of the .cube file that `save` writes."""
-        file = BytesIO()
-        self.save(file)
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(
-        cls,
-        data: bytes | bytearray | memoryview,
-        *,
-        key: bytes | str | None = None,
-        device: str = "cpu",
-        threads: int | None = None,
-        max_memory: str | int | None = None,
-    ) -> Self:
-        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
-        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
 
     @classmethod
     def load(
@@ -442,10 +408,7 @@ class Detector(ABC):
 
     @classmethod
     def _class_in(cls, reader: CubeReader) -> type[Detector]:
-        """Return the class of the only part of a file, from which this one may be derived by the caller.
-
-        Raise UsageError if the file holds something else.
-        """
+        """Return the class of a file's only part, from which the caller's may derive. Raise UsageError."""
         parts = reader.header.get("parts")
         if isinstance(parts, list) and all(isinstance(fields, dict) and "detector" in fields for fields in parts):
             with header_errors(reader.name):
@@ -477,10 +440,7 @@ class Detector(ABC):
     # How a detector is described in a file, and restored. The caller holds the lock.
 
     def _written(self, part: Part) -> WrittenPart:
-        """Return the fields from which an empty detector like this can be built, and the arrays of a file.
-
-        The arrays are the detector's own if they are in main memory.
-        """
+        """Return the fields and arrays of a file. The arrays are the detector's own if they are in main memory."""
         sizes = {"key_bits": self.key_bits} if self.geometry is None else {"geometry": dict(self.geometry._asdict())}
         fields = {"detector": self.name, **sizes, "key": self.fingerprint, "format": self.format.fields}
         return WrittenPart(part, fields, self._file_arrays() | self._name_arrays())
@@ -503,11 +463,8 @@ class Detector(ABC):
         raise NotImplementedError
 
     @classmethod
-    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.uint64] | None:
-        """Return the last words of the hosts that a file's arrays name; None if they name no host.
-
-        An array is read from the file when it is taken from `arrays`.
-        """
+    def _shown_hosts(cls, kind: Kind, secret: bytes, names: Collection[str], read: Read) -> NDArray[np.uint64] | None:
+        """Return the last words of the hosts that arrays of a file, `names`, tell; None if they tell none."""
         return None
 
     @classmethod
@@ -527,7 +484,6 @@ class Detector(ABC):
         """Return the detector's own arrays if they are in main memory, otherwise copies."""
 
     def _file_arrays(self) -> Arrays:
-        """Return the arrays that a file holds, in one of the forms of `_file_shapes`."""
         return self._arrays()
 
     def _load_arrays(self, arrays: Arrays) -> None:
@@ -556,14 +512,7 @@ class Detector(ABC):
         for hosts, peers in batches:
             self._update(hosts, peers)
 
-    @classmethod
-    def _with_state(cls, state: dict[str, Any]) -> Self:
-        made = cls.__new__(cls)
-        vars(made).update(state)
-        return made
-
     def _copy(self) -> Self:
-        """Return a detector with the same content, but for names."""
         return self._with_state(copy.deepcopy(state_of(self)))
 
     @abstractmethod
@@ -591,7 +540,7 @@ class Detector(ABC):
     def _description(self) -> list[str]:
         return [format_size(self._memory())]
 
-    def _flush(self) -> None:  # noqa: B027
+    def _flush(self) -> None:
         """Write all pending pairs. Most detectors have none."""
 
     @abstractmethod

@@ -230,10 +230,7 @@ def conclude(found: Measured, known: Saturation) -> Estimate:
 
 @compiled
 def interval(peers: Floats, deviations: Floats, crowd: float = 0.0) -> Estimate:
-    """Return estimates with 95 % confidence intervals, rounded outward, and none of them saturated.
-
-    `crowd` is the number of peers that other hosts may have added; it lowers the lower bound.
-    """
+    """Return 95 % intervals, rounded outward. `crowd`, peers that others may have added, lowers the lower bound."""
     low, high = np.empty(len(peers), np.int64), np.empty(len(peers), np.int64)
     for host in range(len(peers)):
         reach = CONFIDENCE * deviations[host]

@@ -9,7 +9,7 @@ a GPU there is one bucket, because one sort keeps the whole GPU busy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, wraps
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
@@ -25,9 +25,8 @@ from superhosts.detectors.arguments import check_key_bits, check_keys, check_thr
 from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Arrays, ArrayShape, is_on_gpu
 from superhosts.detectors.hostnames import UNLIMITED
-from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked
-from superhosts.detectors.stored import Place
+from superhosts.detectors.stored import Kind, Place, Read
 from superhosts.jit.cache import compiled
 
 Rows = NDArray[np.uint64]
@@ -48,10 +47,7 @@ def array_module(gpu: int | None) -> Any:
 
 
 def on_own_gpu(method: Method) -> Method:
-    """Decorate a method to run with the detector's GPU as the current device and to wait for the work it started there.
-
-    Callers may therefore reuse their arrays on return and make the next call on another stream.
-    """
+    """Decorate a method to run on the detector's GPU and wait for it, so that callers may reuse their arrays."""
 
     @wraps(method)
     def run(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -204,7 +200,8 @@ class Exact(Detector):
         none = Counts(np.empty((0, self.host_words), np.uint64), np.empty(0, np.int64))
         hosts = np.concatenate([to_host(part.hosts) for part in (none, *found)])
         peers = np.concatenate([to_host(part.peers) for part in (none, *found)])
-        return hosts if self.key_bits == 128 else hosts[:, 0].astype(_DTYPES[self.key_bits]), peers
+        dtype: Any = np.uint32 if self.key_bits == 32 else np.uint64
+        return hosts if self.key_bits == 128 else hosts[:, 0].astype(dtype), peers
 
     @locked
     @on_own_gpu
@@ -237,10 +234,7 @@ class Exact(Detector):
         return self._result([part.at_least(threshold) for part in self._counts()])
 
     def _result(self, found: list[Counts]) -> SuperHosts:
-        return self._rows(*self._columns(found))
-
-    def _rows(self, hosts: Addresses, peers: NDArray[np.int64]) -> SuperHosts:
-        return SuperHosts.counted(hosts, peers, self.format)
+        return SuperHosts.counted(*self._columns(found), self.format)
 
     @on_own_gpu
     def _top(self, count: int) -> SuperHosts:
@@ -254,7 +248,6 @@ class Exact(Detector):
 
     @on_own_gpu
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
-        """Return exact numbers of peers. Every confidence interval is the number itself."""
         self._compact()
         words = hosts.reshape(len(hosts), self.host_words).astype(np.uint64)
         if len(hosts) <= SCANNED_HOSTS:
@@ -292,8 +285,8 @@ class Exact(Detector):
         return COPIES_WHILE_SORTING * 8 * math.prod(sides["pairs"])
 
     @classmethod
-    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Rows | None:
-        pairs = arrays["pairs"]
+    def _shown_hosts(cls, kind: Kind, secret: bytes, names: Collection[str], read: Read) -> Rows | None:
+        pairs = read("pairs")
         if not pairs.size:
             return None
         return pairs[:, 0] >> np.uint64(32) if pairs.shape[1] == 1 else pairs[:, -3]
@@ -322,11 +315,7 @@ class Exact(Detector):
             self._append(self._to_own_device(rows))
 
 
-_DTYPES: dict[int, Any] = {32: np.uint32, 64: np.uint64, 128: np.uint64}
-
-
 def _looked_up(asked: Rows, known: Rows, peers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the peers of hosts, given as rows of words, from those of all known hosts; 0 for others."""
     if not len(known):
         return np.zeros(len(asked), np.int64)
     # Rows of big-endian words compare as bytes do.
@@ -406,6 +395,7 @@ def _changes(rows: Rows, xp: Any) -> NDArray[np.bool_]:
 
 
 def distinct(kept: Rows, new: list[Rows], xp: Any) -> Rows:
+    """Sort new rows into the kept ones and drop repeats. Only new rows may be sorted in place."""
     new = [rows for rows in new if len(rows)]
     if not new:
         return kept
@@ -424,6 +414,7 @@ def hosts_of(rows: Rows, host_words: int) -> Rows:
 
 
 def count_peers(rows: Rows, host_words: int, xp: Any) -> Counts:
+    """Return the number of rows of each host. Rows must be sorted and distinct."""
     hosts = hosts_of(rows, host_words)
     begins = xp.flatnonzero(_changes(hosts, xp))
     return Counts(hosts[begins], xp.diff(begins, append=len(rows)))

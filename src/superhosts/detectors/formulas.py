@@ -184,10 +184,7 @@ def _least_ones(mean: float) -> int:
 
 
 def unnamed_probability(pairs_per_label: float, threshold: float, arrays: int, share: float) -> float:
-    """Return the probability that no label names a host with `threshold` peers, given the other pairs of each label.
-
-    Priorities differ between arrays, so the host must lose independently in each of them.
-    """
+    """Return the probability that a host loses its label in all arrays, given the other pairs of each."""
     return float(losing_probability(float(threshold), float(pairs_per_label), share) ** arrays)
 
 

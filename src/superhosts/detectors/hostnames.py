@@ -103,11 +103,6 @@ class HostNames:
         return int(self._table.used[0])
 
     @property
-    def is_full(self) -> bool:
-        """True if the names of some hosts may have been forgotten."""
-        return len(self) == self.most
-
-    @property
     def memory(self) -> int:
         return sum(array.nbytes for array in self._table)
 
@@ -119,7 +114,6 @@ class HostNames:
         return twin
 
     def add(self, hosts: Addresses, peers: Addresses, text: TextColumn) -> None:
-        """Add the hosts of pairs, given as hashes and as texts."""
         pairs = _as_rows(hosts), _as_rows(peers)
         done = 0
         while done < len(hosts):
@@ -170,7 +164,6 @@ class HostNames:
             self._rebuild(self._first())
 
     def _make_room(self) -> None:
-        """Forget names, or enlarge the tables."""
         count = int(self._table.used[0])
         if count == len(self._table.ranks) and count > self.most:
             self._rebuild(self._first())
@@ -314,7 +307,6 @@ def _append(table: NameTable, place: int, high: int, low: int, rank: int) -> int
 
 @compiled
 def _spell(table: NameTable, number: int, data: Bytes, start: int, size: int) -> None:
-    """Write the letters of a name behind the others."""
     used = table.used[1]
     for i in range(size):
         table.letters[used + i] = data[start + i]
@@ -325,10 +317,7 @@ def _spell(table: NameTable, number: int, data: Bytes, start: int, size: int) ->
 
 @compiled
 def admit(table: NameTable, pairs: tuple[Words, Words], text: TextColumn, first: int, cut: int, key: Key) -> int:
-    """Add the hosts of pairs whose rank is not above `cut`, from pair `first` on.
-
-    Return the number of pairs done: all of them, unless the table is full.
-    """
+    """Add hosts whose rank is not above `cut`, from pair `first` on; return where it ended, or the table is full."""
     hosts, peers = pairs
     hashes, ranks, slots = table.hashes, table.ranks, table.slots
     data, starts, ends = text
@@ -371,6 +360,7 @@ def _is_better(table: NameTable, mine: int, other: NameTable, theirs: int) -> bo
 
 @compiled
 def absorb(table: NameTable, other: NameTable, numbers: NDArray[np.int64]) -> None:
+    """Add some names of another table, for which there is room."""
     for theirs in numbers:
         high, low = other.hashes[theirs, 0], other.hashes[theirs, 1]
         place = _place_of(high, low, table.hashes, table.slots)

@@ -57,8 +57,6 @@ def locked(method: Method) -> Method:
 
 
 class _LostLock:
-    """The lock of an object that another thread of the parent was using when this process was forked."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 

@@ -1,4 +1,4 @@
-"""Detectors in .cube files: the validated header of a file, and the detectors that are built from it.
+"""Detectors in .cube files: their validated headers, the detectors that are built from them, and which can be merged.
 
 The caller passes the classes of detectors that it knows, by their names in files. A class checks the fields of its
 parts, names the shapes of its arrays and builds a detector from them, by methods that `Detector` lists under "Files".
@@ -6,22 +6,23 @@ parts, names the shapes of its arrays and builds a detector from them, by method
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from superhosts.core.defaults import NAMES_SHARE
 from superhosts.core.fields import Check, FieldError, one_of, optional, record, refuse, whole
 from superhosts.core.hashing import DEFAULT_KEY
-from superhosts.core.keys import keys_at_hand
-from superhosts.core.pairs import Part, Window
-from superhosts.core.text import counted, either, printable
-from superhosts.core.units import format_size, parse_size
-from superhosts.cubefile.container import CubeReader
+from superhosts.core.pairs import IPV4, TEXT, HostFormat, Part, Window
+from superhosts.core.text import counted, either, printable, setting
+from superhosts.core.units import exact_size, format_size, parse_size
+from superhosts.cubefile.container import CubeReader, File
 from superhosts.cubefile.header import (
     EVIDENCE_WORDS,
     KEY_FIELD,
@@ -37,11 +38,22 @@ from superhosts.cubefile.header import (
 )
 from superhosts.detectors import hostnames
 from superhosts.detectors.engines.base import ArrayShape
-from superhosts.detectors.kind import Kind
-from superhosts.errors import GeometryError, GpuMemoryError, MergeError, SketchFileError
+from superhosts.detectors.lock import give_lock
+from superhosts.errors import DifferenceError, GeometryError, GpuMemoryError, MergeError, SketchFileError
 from superhosts.jit.memory import memory_left
 
+_FINEST = 10  # log2 of the smallest step of sizes that are tried: 1 KiB
+Read = Callable[[str], NDArray[Any]]  # reads an array of a part
 Classes = Mapping[str, type[Any]]  # classes of detectors by their names in files
+
+
+class Kind(NamedTuple):
+    """A detector without its content: the properties that two sketches must have in common to be merged."""
+
+    detector: str
+    key: str | None  # the key's fingerprint; None if the detector does not hash
+    geometry: Any  # None if the detector has no geometry
+    format: HostFormat
 
 
 class Place(NamedTuple):
@@ -62,8 +74,6 @@ class StoredPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Stored:
-    """The validated header of a sketch file."""
-
     file: str
     digest: str  # of the whole file, in hexadecimal; files of equal content have equal digests
     window: Window | None
@@ -93,6 +103,8 @@ class Stored:
 
         Raise MergeError if the file was written with another key.
         """
+        from superhosts.core.keys import keys_at_hand  # Detectors that read no file need no keys of files.
+
         known = []
         for each in keys_at_hand(key):
             if self.keys <= {each.fingerprint}:
@@ -104,10 +116,7 @@ class Stored:
 
 
 def memory_limit(max_memory: str | int | None, taken: int = 0) -> int:
-    """Return the bytes that all sketches together may use, including the `taken` ones that are already in use.
-
-    The default is what the machine, or the container of this process, has left.
-    """
+    """Return the bytes for all sketches, the `taken` ones included; by default what machine or container have left."""
     return parse_size(max_memory) if max_memory is not None else memory_left() + taken
 
 
@@ -189,10 +198,7 @@ def _part_check(detector: type[Any]) -> Check:
 
 
 def _geometry_check(kind: Any) -> Check:
-    """Return a check for the geometry of a detector: integers that pass the geometry's own check.
-
-    A field that files of an older version do not have has the value that it had then, which `older` returns.
-    """
+    """Return a check for a geometry. `older` has the fields that older files lack."""
     older = kind.older() if hasattr(kind, "older") else {}
     checks = {field: WIDTH_FIELD if field == "key_bits" else whole(0, 1 << 40) for field in kind._fields}
     fields = record(
@@ -226,7 +232,6 @@ def _build_kind(fields: Mapping[str, Any], detector: type[Any], place: str) -> K
 def _check_arrays(
     kinds: Mapping[Part, Kind], arrays: list[dict[str, Any]], evidence: EvidenceKind | None, classes: Classes
 ) -> dict[Part, StoredPart]:
-    """Check that the arrays are exactly those that the parts and the evidence need, with the right types and shapes."""
     stored = {array["name"]: array["shape"] for array in arrays}
     expected = {
         name: ArrayShape((None, width))
@@ -277,7 +282,9 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
         if not spare or kind.format.port:  # the port lies beyond the prefix
             continue
         with array_errors(reader.name, number):
-            last = detector._shown_hosts(kind, secret, _PartArrays(reader, number, sides))
+            last = detector._shown_hosts(
+                kind, secret, sides, lambda name, number=number: reader.read_array(array_name(number, name))
+            )
         if last is None:
             continue
         wrong = np.count_nonzero(last & np.uint64((1 << spare) - 1))
@@ -285,25 +292,6 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
             place = f"parts[{number}].format[1]"
             beyond = f"{kind.format.prefix}, but bits beyond it are set in {wrong:,} of {counted(len(last), 'host')}"
             raise SketchFileError(f"header {FieldError(place, beyond)}", file=reader.name)
-
-
-class _PartArrays(Mapping[str, Any]):
-    """The arrays of part `number` of a file. Each is read when it is taken."""
-
-    def __init__(self, reader: CubeReader, number: int, sides: Mapping[str, Any]) -> None:
-        self._reader, self._number, self._sides = reader, number, sides
-
-    def __getitem__(self, name: str) -> Any:
-        return self._reader.read_array(array_name(self._number, name))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._sides
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._sides)
-
-    def __len__(self) -> int:
-        return len(self._sides)
 
 
 def build(reader: CubeReader, stored: Stored, secret: bytes, place: Place) -> dict[Part, Any]:
@@ -325,6 +313,63 @@ def build(reader: CubeReader, stored: Stored, secret: bytes, place: Place) -> di
     return detectors
 
 
+class Storable:
+    """What detectors and sketches have in common: a lock of their own, copies, and .cube files as bytes."""
+
+    lock: AbstractContextManager[object]
+    __hash__ = None  # type: ignore[assignment]  # Its content changes.
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        made = super().__new__(cls)
+        give_lock(made)
+        return made
+
+    @classmethod
+    def _with_state(cls, state: dict[str, Any]) -> Self:
+        made = cls.__new__(cls)
+        vars(made).update(state)
+        return made
+
+    def copy(self) -> Self:
+        raise NotImplementedError
+
+    def save(self, file: File) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, *file: Any, **options: Any) -> Self:
+        raise NotImplementedError
+
+    def __copy__(self) -> Self:
+        return self.copy()  # Never a shallow copy: two locks would guard the same content.
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return unpickle, (type(self), self.to_bytes())
+
+    @final
+    def to_bytes(self) -> bytes:
+        """Return the content of the .cube file that `save` writes."""
+        file = BytesIO()
+        self.save(file)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes | bytearray | memoryview,
+        *,
+        key: bytes | str | None = None,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_memory: str | int | None = None,
+    ) -> Self:
+        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
+        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
+
+
 def unpickle(kind: type[Any], data: bytes) -> Any:
     """Load the .cube file in a pickle of a detector or sketch. Raise MergeError if its key is not at hand."""
     try:
@@ -341,3 +386,85 @@ def unpickle(kind: type[Any], data: bytes) -> Any:
         way = f"exchange bytes: {kind.__name__}.from_bytes(data, key=…) takes what to_bytes() returns"
         needs = f"a pickle holds no key; this one needs key {' and '.join(keys)}"
         raise MergeError(f"{needs}: set SUPERHOSTS_KEY to it, or {way}") from None
+
+
+# Whether two sketches, in memory or in files, can be merged; errors name the settings that made them differ.
+
+
+def check_alike(mine: Kind, other: Kind) -> None:
+    _check_common(mine, other)
+    if mine.format.port != other.format.port:
+        there, here = other.format.words, mine.format.words
+        raise DifferenceError(f"cannot merge: {there} into {here}", there=there, here=here)
+    if mine.format != other.format:
+        text = f"cannot merge: hosts /{other.format.prefix} into hosts /{mine.format.prefix}"
+        there, here = (setting(f"ipv{each.format.family}_prefix", each.format.prefix) for each in (other, mine))
+        raise DifferenceError(text, there=there, here=here)
+    if mine.geometry is not None and other.geometry is not None and mine.geometry != other.geometry:
+        field = next(
+            name for name in mine.geometry._fields if getattr(mine.geometry, name) != getattr(other.geometry, name)
+        )
+        sizes = [f"{field} {getattr(each.geometry, field)}" for each in (other, mine)]
+        text = f"cannot merge: geometry differs: {sizes[0]} into {sizes[1]}"
+        there, here = (made_with(each.geometry, mine.format) for each in (other, mine))
+        if there == here:  # made by a program that gave the sizes themselves
+            raise DifferenceError(text, there=sizes[0], here=sizes[1])
+        raise DifferenceError(f"{text} ({there} into {here})", there=there, here=here)
+
+
+def check_mergeable(mine: Mapping[Part, Kind], other: Mapping[Part, Kind]) -> None:
+    """Raise MergeError if a part of `other` must not be merged into `mine`.
+
+    A part that `mine` does not have yet must still have the same detector and key as the others.
+    """
+    for part, kind in other.items():
+        if part in mine:
+            check_alike(mine[part], kind)
+        elif mine:
+            _check_common(next(iter(mine.values())), kind)
+
+
+def _check_common(mine: Kind, other: Kind) -> None:
+    """Check what all parts of a sketch have in common: the detector, the key, and whether hosts are generic keys."""
+    if mine.detector != other.detector:
+        there, here = setting("detector", other.detector), setting("detector", mine.detector)
+        text = f"cannot merge {other.detector} into {mine.detector}: the detectors differ"
+        raise DifferenceError(text, there=there, here=here)
+    if mine.key != other.key:
+        why = "sketches of two keys cannot be merged; all sites need the same key from the start"
+        text = f"cannot merge: key {other.key} into key {mine.key}; {why}"
+        raise DifferenceError(text, there=f"key {other.key}", here=f"key {mine.key}", advice=why)
+    if mine.format.keys != other.format.keys:
+        there, here = other.format.words, mine.format.words
+        raise DifferenceError(f"cannot merge: {there} into {here}", there=there, here=here)
+
+
+def made_with(geometry: Any, format: HostFormat = IPV4) -> str:
+    """Return the setting with which sketches of this geometry are made: --memory 128MiB or --geometry slices=64,….
+
+    Of text keys, names take a share of the memory. Several memories may give one geometry; the roundest of them is
+    named. A geometry that no memory gives was planned.
+    """
+    if not getattr(geometry, "turned_lines", True):
+        return "an earlier version of superhosts"
+    spelled: str = getattr(geometry, "spelled", "")  # Only cubes are made with a geometry in words.
+    share, for_memory = NAMES_SHARE if format == TEXT else 0, type(geometry).for_memory
+    for size in _round_sizes(geometry.memory * share // (share - 1) if share else geometry.memory):
+        try:
+            given = size - size // share if share else size
+            # Only the geometry of a cube depends on the width of hosts.
+            chosen = for_memory(given, geometry.key_bits) if spelled else for_memory(given)
+        except GeometryError:
+            continue
+        if chosen == geometry:
+            return setting("memory", exact_size(size))
+    return setting("geometry", spelled) if spelled else setting("memory", exact_size(geometry.memory))
+
+
+def _round_sizes(size: int) -> Iterator[int]:
+    """Yield the sizes next to `size` that are multiples of a large power of two or ten, then of smaller ones."""
+    most = (size - 1).bit_length()
+    yield from (1 << most, 1 << most >> 1)  # the latter because some geometries take a little more than they were given
+    for bits in range(most, _FINEST - 1, -1):
+        for step in (1 << bits, 10 ** (bits * 3 // 10)):
+            yield -(-size // step) * step

@@ -37,6 +37,7 @@ from superhosts.fleet.link import Say
 from superhosts.fleet.names import SketchId, is_archived, parse_window_name
 from superhosts.fleet.store import UNKNOWN, Issue, Quarantine
 from superhosts.sketch.files import read_header
+from superhosts.sketch.sketch import Sketch, load
 
 LEFTOVER = 600.0  # age in seconds of a temporary file that no running hub can be writing
 
@@ -47,13 +48,9 @@ class Archive:
     def __init__(
         self, folder: Path, *, keep: float, site: str, with_sites: bool, key: bytes | str | None, say: Say
     ) -> None:
-        self.folder = folder
-        self.keep = keep
-        self.with_sites = with_sites
+        self.folder, self.keep, self.with_sites = folder, keep, with_sites
+        self._site, self._key, self._say = site, key, say
         self.quarantine = Quarantine(say)
-        self._site = site
-        self._key = key
-        self._say = say
         self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
         try:
             make_folder(folder)
@@ -113,31 +110,28 @@ class Archive:
     def add_site(self, path: Path) -> None:
         """Store a site's own sketch. A second sketch of the same site and window is merged into the first."""
         sketch_id = SketchId.parse(path.name)
-        own = (
-            f"{sketch_id.site}_site" if sketch_id.site == self._site else sketch_id.site
-        )  # the union is named after the hub
+        own = f"{sketch_id.site}_site" if sketch_id.site == self._site else sketch_id.site  # the hub's is the union
         target = self._place(sketch_id.window_name, own)
-        if target.exists():
-            from superhosts.sketch.sketch import load
-
-            try:
+        whole: Sketch | None = None
+        try:
+            if target.exists():
                 whole = load(target, key=self._key)
-            except (UnreadableError, OSError, MemoryError):
-                raise
-            except Exception as error:  # any damage, accidental or deliberate
-                self.quarantine.put(target, error)
-            else:
-                try:
-                    whole.merge_file(path, key=self._key)
-                except UnreadableError:
-                    raise
-                except (MergeError, SketchFileError) as error:
-                    self._say(Notice(f"{path.name}: NOT ARCHIVED: {error}", "not-archived", WARNING))
-                else:
-                    whole.save(target)
-                    sync_folder(target.parent)
-                return
-        self._keep(path, target)
+        except (UnreadableError, OSError, MemoryError):
+            raise
+        except Exception as error:  # any damage, accidental or deliberate
+            self.quarantine.put(target, error)
+        if whole is None:
+            self._keep(path, target)
+            return
+        try:
+            whole.merge_file(path, key=self._key)
+        except UnreadableError:
+            raise
+        except (MergeError, SketchFileError) as error:
+            self._say(Notice(f"{path.name}: NOT ARCHIVED: {error}", "not-archived", WARNING))
+        else:
+            whole.save(target)
+            sync_folder(target.parent)
 
     def senders(self, count: int, until: float) -> set[str]:
         """Return the sites of the last windows that ended by a given time, as far as known."""
@@ -158,7 +152,10 @@ class Archive:
         One call removes the sketches of at most one day: if the clock is wrong after all, an operator can still stop
         it. A day of which nothing can be removed is skipped.
         """
-        self._remove_temporaries(now)
+        for left in self.folder.glob("*/.*.tmp"):
+            with contextlib.suppress(OSError):
+                if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < now - LEFTOVER:
+                    left.unlink()
         days: dict[Path, list[Path]] = {}
         for path in self._own_files():
             if _age(path, now) > self.keep:
@@ -167,12 +164,10 @@ class Archive:
             removed = self._remove(day, days[day])
             if not removed:
                 continue
-            gone = sum(path.suffix == ".cube" for path in removed)
-            age = f"older than {self.keep / 86400:.3g} days"
-            later = len(days) - number - 1
+            gone, later = sum(path.suffix == ".cube" for path in removed), len(days) - number - 1
             rest = f"; those of {counted(later, 'more day')} go at the next looks" if later else ""
-            sketches = counted(gone, "sketch", "sketches")
-            self._say(f"archive: {sketches} of {day.name} removed: {age}{rest}")
+            text = f"{counted(gone, 'sketch', 'sketches')} of {day.name} removed"
+            self._say(f"archive: {text}: older than {self.keep / 86400:.3g} days{rest}")
             return gone
         return 0
 
@@ -195,13 +190,8 @@ class Archive:
             day.rmdir()
         if stuck and day.name not in self._stuck_days:
             self._stuck_days.add(day.name)
-            self._say(
-                Notice(
-                    f"archive: NOT REMOVED: {counted(len(stuck), 'file')} of {day.name}, like {stuck[0]}",
-                    "not-removed",
-                    WARNING,
-                )
-            )
+            text = f"{counted(len(stuck), 'file')} of {day.name}, like {stuck[0]}"
+            self._say(Notice(f"archive: NOT REMOVED: {text}", "not-removed", WARNING))
         return removed
 
     def _own_files(self) -> Iterator[Path]:
@@ -214,12 +204,6 @@ class Archive:
                 name = f"{name.removesuffix('.json')}.cube"
             if is_archived(path.parent.name, name):
                 yield path
-
-    def _remove_temporaries(self, now: float) -> None:
-        for left in self.folder.glob("*/.*.tmp"):
-            with contextlib.suppress(OSError):
-                if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < now - LEFTOVER:
-                    left.unlink()
 
     def _place(self, window: str, site: str) -> Path:
         return self.folder / window[:8] / f"{window}-{site}.cube"

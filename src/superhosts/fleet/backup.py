@@ -66,7 +66,16 @@ def _link_all(state: Path, folder: Path) -> int:
     come before ledgers of past ones, as they become such.
     """
     for path in sorted((state / SLIDING).glob("*.json")):
-        _link_report(path, folder / SLIDING)
+        (folder / SLIDING).mkdir(exist_ok=True)
+        for _ in range(ATTEMPTS):
+            before = _identity(path)
+            for each in (path, path.with_suffix(".jsonl")):  # a report and its rows, as of one moment
+                (folder / SLIDING / each.name).unlink(missing_ok=True)
+                _link(each, folder / SLIDING / each.name)
+            if _identity(path) == before:
+                break
+        else:
+            raise OutputError(f"{path}: changes all the time; stop the hub, and try again")
     names = sorted(path.name for path in (state / "windows").iterdir() if parse_window_name(path.name))
     (folder / "windows").mkdir()
     windows = sum(_link_window(state / "windows" / name, folder / "windows" / name) for name in names)
@@ -98,20 +107,6 @@ def _link_window(window: Path, target: Path) -> bool:
                 return True
         shutil.rmtree(target, ignore_errors=True)
     raise OutputError(f"{window}: changes all the time; stop the hub, and try again")
-
-
-def _link_report(path: Path, folder: Path) -> None:
-    """Link the report of a window that slides, and its rows, as of one moment."""
-    folder.mkdir(exist_ok=True)
-    rows = path.with_suffix(".jsonl")
-    for _ in range(ATTEMPTS):
-        before = _identity(path)
-        for each in (path, rows):
-            (folder / each.name).unlink(missing_ok=True)
-            _link(each, folder / each.name)
-        if _identity(path) == before:
-            return
-    raise OutputError(f"{path}: changes all the time; stop the hub, and try again")
 
 
 def _link_files(source: Path, target: Path) -> None:

@@ -1,18 +1,14 @@
 """Process many captures on a Dask cluster: fold captures into sketches, merge these window by window, query the unions.
 
-The client (`Batch`) plans the tasks, and workers run them (`run_task`). The merges of a window form a tree. Tasks
-exchange data through files in the work folder, which all workers share; only names and small numbers pass through the
-cluster. A result is named by a digest of its files and of the settings that affect it, so a restarted client finds
-finished results and continues with the rest. It is written in a private folder and renamed, and its record (a small
-.json file with its own checksum) comes last. So a task may be killed, repeated, or run twice at the same time, and a
-record always refers to a complete result. Captures are grouped into tasks by size. That size is stored in the work
-folder, so the tasks remain the same if the cluster later has more or fewer workers.
+The client (`Batch`) plans the tasks, and workers run them (`run_task`). Tasks exchange data through files in the work
+folder, which all workers share. A result is named by a digest of its files and of the settings that affect it, so a
+restarted client finds finished results. It is written in a private folder and renamed, and its record (a small .json
+file with its own checksum) comes last. So a task may be killed, repeated, or run twice at the same time. Captures are
+grouped into tasks by a size that the work folder stores: the tasks stay the same with more or fewer workers.
 
-Folding is exact: a worker saves a sketch of its share of each window, and the union of these is the sketch of the whole
-window. A packet that arrives after its window has closed re-opens the window here, so that the union contains every
-packet that one scan over all captures would count. Such a scan drops late packets, so a batch may count more than a
-scan, never less. One decision is made separately in each task: which times are strays, years away from all others. A
-single scan would compare them with more captures.
+Folding is exact: the union of the workers' sketches is the sketch of the whole window. A packet that arrives after its
+window has closed re-opens the window here. One scan over all captures drops late packets, so a batch may count more
+than a scan, never less. Each task decides by itself which times are strays, years away from all others.
 """
 
 from __future__ import annotations
@@ -40,8 +36,7 @@ from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.pairs import Window
 from superhosts.core.prefixes import parse_networks
 from superhosts.core.text import counted
-from superhosts.cubefile import container as sketchfile
-from superhosts.cubefile.container import DIGEST, is_whole
+from superhosts.cubefile.container import DIGEST, VERSION, is_whole
 from superhosts.cubefile.header import Entry
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
@@ -65,8 +60,6 @@ MOST_FILES = 256  # files of one task: overlapping files are read concurrently, 
 
 @dataclass(frozen=True)
 class Task:
-    """One task: what to do with which files, and the digest that names the result."""
-
     kind: str  # "fold", "merge" or "restore"
     digest: str
     names: Sequence[str]  # captures, or sketches in the folder
@@ -93,9 +86,18 @@ def run_task(task: Task, threads: Mapping[str, int]) -> Result:
         if known is not None:
             return known
         settings = replace(task.settings, threads=threads.get(get_worker().address, 1))
-        with _attempt(folder, task.digest) as attempt:
-            result = _FUNCTIONS[task.kind](task, settings, attempt)
-            attempt.record(result)
+        # Results are made in a private folder, and moved to the work folder when they are complete. The process id
+        # helps an operator to find the owner, but it is not unique across machines.
+        private = folder / f".{task.digest}.{os.getpid()}.{uuid.uuid4().hex}"
+        try:
+            private.mkdir(0o700)
+            result = _FUNCTIONS[task.kind](task, settings, private)
+            write_json(private / "record.json", {"result": result, "check": _checksum(result)})
+            _move(private / "record.json", folder / f"{task.digest}.json")
+        except OSError as error:
+            raise OutputError(f"--work {folder}: cannot be written on a worker: {error.strerror or error}") from None
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
         return result
     except SuperhostsError as error:
         return {"failed": str(error), "status": error.exit_status}
@@ -138,49 +140,25 @@ def share_like_folder(path: Path, folder: Path) -> None:
         path.chmod(folder.stat().st_mode & 0o666)
 
 
-class _Attempt:
-    """One attempt at a task: writes into a private folder and moves complete files to the work folder."""
-
-    def __init__(self, folder: Path, digest: str) -> None:
-        self.folder = folder
-        self._digest = digest
-        # The process id helps an operator to find the owner, but it is not unique across machines.
-        self.private = folder / f".{digest}.{os.getpid()}.{uuid.uuid4().hex}"
-
-    def keep(self, key: int, sketch: Sketch) -> dict[str, Any]:
-        """Save a sketch in the work folder, under a name that contains a digest of its content."""
-        path = self.private / "sketch.cube"
-        sketch.save(path)
-        with path.open("rb") as file:
-            file.seek(-DIGEST, 2)
-            content = file.read(DIGEST).hex()[:NAME_DIGITS]
-        name = f"{self._digest}-{content}.cube"
-        set_aside_non_file(self.folder / name)
-        share_like_folder(path, self.folder)
-        rename_durably(path, self.folder / name)
-        return {"key": key, "file": name}
-
-    def record(self, result: Result) -> None:
-        path, target = self.private / "record.json", self.folder / f"{self._digest}.json"
-        write_json(path, {"result": result, "check": _checksum(result)})
-        set_aside_non_file(target)
-        share_like_folder(path, self.folder)
-        rename_durably(path, target)
+def _move(path: Path, target: Path) -> None:
+    set_aside_non_file(target)
+    share_like_folder(path, target.parent)
+    rename_durably(path, target)
 
 
-@contextmanager
-def _attempt(folder: Path, digest: str) -> Iterator[_Attempt]:
-    attempt = _Attempt(folder, digest)
-    try:
-        attempt.private.mkdir(0o700)
-        yield attempt
-    except OSError as error:
-        raise OutputError(f"--work {folder}: cannot be written on a worker: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(attempt.private, ignore_errors=True)
+def _keep(task: Task, private: Path, key: int, sketch: Sketch) -> dict[str, Any]:
+    """Save a sketch in the work folder, under a name that contains a digest of its content."""
+    path = private / "sketch.cube"
+    sketch.save(path)
+    with path.open("rb") as file:
+        file.seek(-DIGEST, 2)
+        content = file.read(DIGEST).hex()[:NAME_DIGITS]
+    name = f"{task.digest}-{content}.cube"
+    _move(path, Path(task.folder) / name)
+    return {"key": key, "file": name}
 
 
-def _fold(task: Task, settings: Settings, attempt: _Attempt) -> Result:
+def _fold(task: Task, settings: Settings, private: Path) -> Result:
     errors: list[tuple[str, int, str]] = []
 
     def on_error(error: SuperhostsError) -> None:
@@ -191,24 +169,23 @@ def _fold(task: Task, settings: Settings, attempt: _Attempt) -> Result:
     run = Scan(sources, settings, RunOptions(find=False, reopens=True), on_error=on_error)
     pieces: dict[int, dict[str, Any]] = {}
     for result in run:
-        key = (
-            0 if settings.window == "all" else result.window.start
-        )  # The window "all" starts differently in each task.
+        # The window "all" starts differently in each task.
+        key = 0 if settings.window == "all" else result.window.start
         if key in pieces:
-            _add(result.sketch, attempt.folder / pieces[key]["file"], settings)
-        pieces[key] = attempt.keep(key, result.sketch)
+            _add(result.sketch, Path(task.folder) / pieces[key]["file"], settings)
+        pieces[key] = _keep(task, private, key, result.sketch)
         del result  # Free its cubes before the next iteration creates those of the next window.
     return {"pieces": list(pieces.values()), "counters": asdict(run.counters), "errors": errors}
 
 
-def _merge(task: Task, settings: Settings, attempt: _Attempt) -> Result:
-    first, *rest = (attempt.folder / name for name in task.names)
+def _merge(task: Task, settings: Settings, private: Path) -> Result:
+    first, *rest = (Path(task.folder) / name for name in task.names)
     whole = load(first, key=settings.key, threads=settings.threads)
     for path in rest:
         _add(whole, path, settings)
     window = whole.window
     assert window is not None
-    return {"pieces": [attempt.keep(0 if settings.window == "all" else window.start, whole)]}
+    return {"pieces": [_keep(task, private, 0 if settings.window == "all" else window.start, whole)]}
 
 
 def _add(whole: Sketch, path: Path, settings: Settings) -> None:
@@ -216,25 +193,21 @@ def _add(whole: Sketch, path: Path, settings: Settings) -> None:
     before, whole.entries = whole.entries, []
     whole.merge_file(path, key=settings.key)
     assert whole.window is not None
-    whole.entries = _sum_entries(before + whole.entries, whole.window)
-
-
-def _sum_entries(entries: list[Entry], window: Window) -> list[Entry]:
-    """Return one entry for each part, as one scan over all packets would produce."""
-    sums: dict[tuple[Any, ...], Entry] = {}
-    for entry in entries:
+    start, end = whole.window
+    sums: dict[tuple[Any, ...], Entry] = {}  # one entry for each part, as one scan over all packets would produce
+    for entry in before + whole.entries:
         part = tuple(entry.get(name) for name in ("site", "family", "side", "direction", "counts"))
         pairs = entry["pairs"] + (sums[part]["pairs"] if part in sums else 0)
-        sums[part] = {**entry, "start": window.start, "end": window.end, "pairs": pairs}
-    return list(sums.values())
+        sums[part] = {**entry, "start": start, "end": end, "pairs": pairs}
+    whole.entries = list(sums.values())
 
 
-def _restore(task: Task, settings: Settings, attempt: _Attempt) -> Result:
+def _restore(task: Task, settings: Settings, private: Path) -> Result:
     (name,) = task.names
-    sketch = load(attempt.folder / name, key=settings.key, threads=settings.threads)
+    sketch = load(Path(task.folder) / name, key=settings.key, threads=settings.threads)
     assert sketch.window is not None
-    rows = make_rows(sketch.window, WindowBuilder(settings).find(sketch))  # the same query as in a scan
-    return {"pieces": [], "window": list(sketch.window), "rows": rows}
+    found = WindowBuilder(settings).result(sketch, sketch.window, 0).found  # the same query as in a scan
+    return {"pieces": [], "window": list(sketch.window), "rows": make_rows(sketch.window, found)}
 
 
 _FUNCTIONS = {"fold": _fold, "merge": _merge, "restore": _restore}
@@ -284,7 +257,7 @@ def split_into_tasks(captures: Sequence[FoundFile], size: int) -> list[list[Foun
 
 def digest_of(*what: Any) -> str:
     """Return the name of a result: a digest of everything that determines it."""
-    text = json.dumps([__version__, sketchfile.VERSION, *what])
+    text = json.dumps([__version__, VERSION, *what])
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -307,15 +280,10 @@ class Batch:
         """Prepare a run. `execute` runs a task on a worker, which knows how many threads each worker may use."""
         self.counters = Counters()
         self.tasks = self.reused = 0  # number of all tasks so far, and of those whose results already existed
-        self._client = client
-        self._captures = captures
+        self._client, self._captures, self._folder = client, captures, folder.absolute()
         self._settings = settings  # as `prepare` returns them
-        self._folder = folder.absolute()
-        self._task_size = task_size
-        self._tables = tables
-        self._on_error = on_error
-        self._on_progress = on_progress
-        self._execute = execute
+        self._task_size, self._tables, self._execute = task_size, tables, execute
+        self._on_error, self._on_progress = on_error, on_progress
         self._run = uuid.uuid4().hex[:8]  # distinguishes the tasks of this client from those of other clients
         self._made: set[str] = set()  # digests of this run's results
         self._done = 0
@@ -352,17 +320,19 @@ class Batch:
             tasks.append(self._make_task("fold", names, self._folding, captures))
         pieces: dict[int, list[str]] = defaultdict(list)
         results = {}
-        for task, result in self._run_tasks(tasks):
-            if isinstance(result, TaskError):
-                more = f" and {len(task.names) - 1} more" if len(task.names) > 1 else ""
-                self._on_error(TaskError(f"{task.names[0]}{more}: {result}", 3))
-                continue
+
+        def on_failed(task: Task, error: TaskError) -> None:
+            more = f" and {len(task.names) - 1} more" if len(task.names) > 1 else ""
+            self._on_error(TaskError(f"{task.names[0]}{more}: {error}", 3))
+
+        for task, result in self._run_tasks(tasks, on_failed):
             results[task.digest] = result
             for text, status, cause in result["errors"]:
                 self._on_error(TaskError(text, status, cause))
         for task in tasks:  # In task order, so that the merges do not depend on which task finishes first.
             if task.digest in results:
-                self._count(results[task.digest]["counters"])
+                for name, value in results[task.digest]["counters"].items():
+                    setattr(self.counters, name, getattr(self.counters, name) + value)
                 for piece in results[task.digest]["pieces"]:
                     pieces[piece["key"]].append(piece["file"])
         return pieces
@@ -385,12 +355,7 @@ class Batch:
             raise OutputError(f"--work {self._folder}: cannot be written: {error.strerror or error}") from None
         return size
 
-    def _count(self, counters: dict[str, Any]) -> None:
-        for name, value in counters.items():
-            setattr(self.counters, name, getattr(self.counters, name) + value)
-
     def _merge(self, pieces: dict[int, list[str]]) -> dict[int, str]:
-        """Merge the files of each window until one is left."""
         while any(len(names) > 1 for names in pieces.values()):
             targets: dict[str, tuple[int, int]] = {}  # by digest: the window, and the position among its files
             tasks = []
@@ -404,12 +369,11 @@ class Batch:
                         targets[tasks[-1].digest] = window, position
             for task, result in self._run_tasks(tasks):
                 window, position = targets[task.digest]
-                merged[window][position] = _result_or_raise(result)["pieces"][0]["file"]
+                merged[window][position] = result["pieces"][0]["file"]
             pieces = merged
         return {window: name for window, (name,) in pieces.items()}
 
     def _restore(self, unions: dict[int, str]) -> Iterator[BatchWindow]:
-        """Query the unions, and yield the windows in order of time."""
         query = [self._settings.threshold, self._settings.top]
         files = [unions[window] for window in sorted(unions)]
         tasks = [self._make_task("restore", [file], file, self._folding, query) for file in files]
@@ -417,7 +381,7 @@ class Batch:
         waiting = iter(tasks)
         following = next(waiting, None)
         for task, result in self._run_tasks(tasks):
-            answers[task.digest] = _result_or_raise(result)
+            answers[task.digest] = result
             while following is not None and following.digest in answers:
                 answer = answers.pop(following.digest)
                 yield BatchWindow(Window(*answer["window"]), answer["rows"], self._folder / following.names[0])
@@ -428,29 +392,37 @@ class Batch:
         self._made.add(digest)
         return Task(kind, digest, tuple(names), str(self._folder), self._settings, self._tables)
 
-    def _run_tasks(self, tasks: Iterable[Task]) -> Iterator[tuple[Task, Result | TaskError]]:
-        """Run tasks on the cluster. Yield existing results first, then new ones as they complete."""
+    def _run_tasks(
+        self, tasks: Iterable[Task], on_failed: Callable[[Task, TaskError], None] | None = None
+    ) -> Iterator[tuple[Task, Result]]:
+        """Run tasks on the cluster. Yield existing results first, then new ones as they complete.
+
+        An error that is specific to one task is raised, or goes to `on_failed`.
+        """
         from distributed import as_completed
 
-        todo, known = [], []
+        known, futures = [], {}
         for task in tasks:
             result = find_result(self._folder, task.digest)
             if result is None:
-                todo.append(task)
+                key = f"superhosts-{task.kind}-{task.digest}-{self._run}"
+                futures[self._client.submit(self._execute, task, self._threads, key=key)] = task
             else:
                 known.append((task, result))
-        self.tasks += len(todo) + len(known)
+        self.tasks += len(futures) + len(known)
         self.reused += len(known)
-        futures = {}
-        for task in todo:
-            key = f"superhosts-{task.kind}-{task.digest}-{self._run}"
-            futures[self._client.submit(self._execute, task, self._threads, key=key)] = task
         for task, result in known:
             self._progress()
             yield task, result
         for future in as_completed(list(futures), loop=self._client.loop):
             self._progress()
-            yield futures.pop(future), _outcome(future)
+            task, outcome = futures.pop(future), _outcome(future)
+            if not isinstance(outcome, TaskError):
+                yield task, outcome
+            elif on_failed is not None:
+                on_failed(task, outcome)
+            else:
+                raise outcome
 
     def _progress(self) -> None:
         self._done += 1
@@ -475,31 +447,32 @@ def _outcome(future: Any) -> Result | TaskError:
     return result
 
 
-def _result_or_raise(result: Result | TaskError) -> Result:
-    if isinstance(result, TaskError):
-        raise result
-    return result
-
-
 @contextmanager
 def connect(scheduler: str | None, workers: int | None = None, *, timeout: float | None = None) -> Iterator[Any]:
     """Yield a client of the cluster at `scheduler`, or without one, of local worker processes."""
+    try:
+        import distributed as dask
+    except ImportError as error:
+        raise MissingExtraError("the batch command", "batch") from error
     before = logging.root.manager.disable
     # Dask logs a traceback of every error that it recovers from. Errors that matter are raised as ours.
     logging.disable()
     try:
-        with _connect_to(scheduler, timeout) if scheduler is not None else _start_local(workers) as client:
-            yield client
+        with contextlib.ExitStack() as stack:
+            cluster = stack.enter_context(_start_local(dask, workers)) if scheduler is None else scheduler
+            try:
+                client = dask.Client(cluster, timeout=timeout or TIMEOUT, set_as_default=False)
+            except (OSError, ValueError) as error:  # A timeout is an OSError, too.
+                raise UsageError(f"--scheduler {scheduler}: cannot be reached: {error}") from None
+            yield stack.enter_context(client)
     finally:
         logging.disable(before)
 
 
-@contextmanager
-def _start_local(workers: int | None) -> Iterator[Any]:
-    dask = _import_dask()
+def _start_local(dask: Any, workers: int | None) -> Any:
     count = thread_count() if workers is None else workers
     try:
-        cluster = dask.LocalCluster(
+        return dask.LocalCluster(
             n_workers=count,
             threads_per_worker=1,
             processes=True,
@@ -512,26 +485,6 @@ def _start_local(workers: int | None) -> Iterator[Any]:
         raise UsageError(
             f"--local: {processes} cannot be started: {str(error).rstrip('.')}; out of memory? try fewer --workers"
         ) from None
-    with cluster, dask.Client(cluster, set_as_default=False) as client:
-        yield client
-
-
-@contextmanager
-def _connect_to(scheduler: str, timeout: float | None) -> Iterator[Any]:
-    try:
-        client = _import_dask().Client(scheduler, timeout=timeout or TIMEOUT, set_as_default=False)
-    except (OSError, ValueError) as error:  # A timeout is an OSError, too.
-        raise UsageError(f"--scheduler {scheduler}: cannot be reached: {error}") from None
-    with client:
-        yield client
-
-
-def _import_dask() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise MissingExtraError("the batch command", "batch") from error
-    return distributed
 
 
 def check_workers(client: Any, folder: Path, sample: str | None, *, timeout: float | None = None) -> dict[str, int]:

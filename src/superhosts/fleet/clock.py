@@ -1,11 +1,10 @@
 """Whether this machine's clock is plausible enough to remove files by age.
 
 A clock that is months ahead at start makes every file look old. So nothing is removed by age until the clock agrees
-with other evidence. Either it continues from the last time that a hub worked here (the modification time of a file in
-the state folder, otherwise of the newest file), or at least half of all sites send windows of the current time; if more
-than one site is known, it takes more than one, since a single site may share the hub's time source. The monotonic clock
-shows if the clock was set while the hub runs. If no evidence is available (captures of last year, after a long pause),
-an operator confirms the clock with `touch`.
+with other evidence: it continues from the last time that a hub worked here (the modification time of a file in the
+state folder, otherwise of the newest file), or at least half of all sites send windows of the current time; more than
+one, if more than one is known, since a single site may share the hub's time source. The monotonic clock shows if the
+clock was set while the hub runs. Without any evidence, an operator confirms the clock with `touch`.
 """
 
 from __future__ import annotations
@@ -43,9 +42,7 @@ class Clock:
 
     def __init__(self, record: Path, newest: Callable[[], float], say: Say, times: TimeSource = THIS_MACHINE) -> None:
         self.doubt: str | None = None  # why the clock is not trusted
-        self._times = times
-        self._record = record
-        self._say = say
+        self._times, self._record, self._say = times, record, say
         recorded = self._recorded()
         self._believed = recorded or newest() or times.wall()
         self._steady = times.steady()
@@ -71,7 +68,11 @@ class Clock:
         by_sites = 2 * agreeing >= len(fleet) and (agreeing > 1 or len(fleet) == len(known) == 1)
         by_hand = self.doubt is not None and abs(now - (self._recorded() or 0.0)) <= TOLERANCE
         if abs(now - expected) <= TOLERANCE or by_sites or by_hand:
-            self._believe(now)
+            if self.doubt is not None:
+                self.doubt = None
+                self._say(Notice("the clock is plausible again: old files are removed", "recovered"))
+            self._believed, self._steady = now, self._times.steady()
+            self._record_time(now)
             return True
         if self.doubt is None:
             self.doubt = f"it shows {_iso(now)}, and this hub last worked at {_iso(expected)}"
@@ -81,13 +82,6 @@ class Clock:
             )
             self._say(Notice(f"CLOCK IN DOUBT: {self.doubt}; {way}", "clock-in-doubt", WARNING))
         return False
-
-    def _believe(self, now: float) -> None:
-        if self.doubt is not None:
-            self.doubt = None
-            self._say(Notice("the clock is plausible again: old files are removed", "recovered"))
-        self._believed, self._steady = now, self._times.steady()
-        self._record_time(now)
 
     def _record_time(self, moment: float) -> None:
         with contextlib.suppress(OSError):  # a full disk is reported elsewhere

@@ -32,7 +32,7 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.link import Say
 from superhosts.fleet.spool import Spool
-from superhosts.output.destination import Destination, Destinations
+from superhosts.output.destination import Destinations
 from superhosts.output.report import Report, make_rows
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import Scan
@@ -123,7 +123,6 @@ class Edge:
         self.on_wait: Callable[[], None] = lambda: None  # called while the main loop waits for the disk
 
     def run(self) -> None:
-        """Spool every window until the input ends or the edge is stopped."""
         self.counters.interrupted += self._note.tell_lost()
         writer = self._writer = None if self._replays else _Writer(self, self._timing)
         for result in self._scan:
@@ -153,7 +152,7 @@ class Edge:
     def on_progress(self) -> None:
         """Record which window a crash would lose, if the input cannot be read again."""
         if not self._replays:
-            unwritten = self._writer.unwritten() if self._writer is not None else None
+            unwritten = min(self._writer.unwritten, default=None) if self._writer is not None else None
             self._note.set(unwritten or self._scan.open_window())
 
     def write(self, sketch: Sketch) -> bool:
@@ -176,13 +175,12 @@ class Edge:
         if self.counters.jumps > JUMPS_SAID and time.monotonic() - self._jump_said < 60:
             return
         self._jump_said = time.monotonic()
-        way, then = (
-            ("ahead", "whose clock is wrong?") if jump.by > 0 else ("back", "windows of that time are opened again")
-        )
+        way, then = "ahead", "whose clock is wrong?"
+        if jump.by < 0:
+            way, then = "back", "windows of that time are opened again"
         by = format_duration(abs(jump.by) // SECOND * SECOND)
-        self._say(
-            Notice(f"TIMES JUMPED {way} by {by}, to {shown_time(jump.window.start)}: {then}", "times-jumped", WARNING)
-        )
+        text = f"{way} by {by}, to {shown_time(jump.window.start)}: {then}"
+        self._say(Notice(f"TIMES JUMPED {text}", "times-jumped", WARNING))
 
     def _go_back(self, window: Window | None) -> None:
         """Make the next start begin with a window, if that is before the position."""
@@ -200,9 +198,8 @@ class Edge:
                 self.counters.waits += 1
                 if not self.is_stuck:
                     self.is_stuck = True
-                    self._say(
-                        Notice(f"SPOOL NOT WRITABLE: {error}; retrying until it is", "spool-not-writable", WARNING)
-                    )
+                    why = f"{error}; retrying until it is"
+                    self._say(Notice(f"SPOOL NOT WRITABLE: {why}", "spool-not-writable", WARNING))
                 if self._writer is None:
                     self.on_wait()
                 if self.stopping.wait(self._timing.retry):
@@ -220,45 +217,35 @@ class _Writer:
     def __init__(self, edge: Edge, timing: EdgeTiming) -> None:
         self._edge, self._timing = edge, timing
         self._queue: queue.Queue[Sketch | None] = queue.Queue(1)
-        self._unwritten: list[Window] = []  # closed, but not in the spool yet
+        self.unwritten: list[Window] = []  # closed, but not in the spool yet
         self._thread = threading.Thread(target=self._run, name="spool", daemon=True)
         self._thread.start()
 
     def offer(self, sketch: Sketch) -> None:
         """Queue a sketch. If the disk fails or is too slow, the sketch that waits in the queue is dropped for it."""
         assert sketch.window is not None
-        self._unwritten.append(sketch.window)
+        self.unwritten.append(sketch.window)
         limit = time.monotonic() + self._timing.hold_up
         while True:
             try:
                 return self._queue.put(sketch, timeout=0.1)
             except queue.Full:
                 if self._edge.is_stuck or time.monotonic() > limit:
-                    self._lose()
-
-    def _lose(self) -> None:
-        try:
-            older = self._queue.get_nowait()
-        except queue.Empty:
-            return
-        if older is not None:
-            self._tell_lost(older, "the spool could not be written for a whole window")
+                    with contextlib.suppress(queue.Empty):
+                        if (older := self._queue.get_nowait()) is not None:
+                            self._tell_lost(older, "the spool could not be written for a whole window")
 
     def _tell_lost(self, sketch: Sketch, why: str) -> None:
         assert sketch.window is not None
-        self._unwritten.remove(sketch.window)
+        self.unwritten.remove(sketch.window)
         self._edge.counters.lost += 1
         self._edge._say(Notice(f"LOST: {window_name(sketch.window)}: {why}", "lost", WARNING))
-
-    def unwritten(self) -> Window | None:
-        """Return the earliest window that is closed but not in the spool yet."""
-        return min(self._unwritten, default=None)
 
     def _run(self) -> None:
         while (sketch := self._queue.get()) is not None:
             assert sketch.window is not None
             if self._edge.write(sketch):
-                self._unwritten.remove(sketch.window)
+                self.unwritten.remove(sketch.window)
             else:
                 self._tell_lost(sketch, "the spool could not be written before the stop")
 
@@ -269,9 +256,8 @@ class _Writer:
             self._thread.join(self._timing.final)
         if self._thread.is_alive():
             self._edge.counters.lost += 1
-            self._edge._say(
-                Notice(f"LOST: the last window could not be written within {self._timing.final:g} s", "lost", WARNING)
-            )
+            text = f"the last window could not be written within {self._timing.final:g} s"
+            self._edge._say(Notice(f"LOST: {text}", "lost", WARNING))
         return not self._thread.is_alive()
 
 
@@ -319,14 +305,12 @@ def _is_note(content: Any) -> bool:
 class Position:
     """How far an edge has read inputs that can be read again; stored in the spool's folder.
 
-    Two things are written after each window, once its sketch is in the spool: the frontier, before which all windows
-    are spooled, and the files that were read to their end. After a restart, files that end before the frontier are
-    skipped, the others are read again, and packets before the frontier are dropped: the sketches are the same. A
-    position belongs to one set of inputs and settings; another command line starts at the beginning.
+    After each window, once its sketch is in the spool, the frontier is written, before which all windows are spooled,
+    and the files that were read to their end. After a restart, files that end before the frontier are skipped, and
+    packets before it are dropped. A position belongs to one set of inputs and settings.
 
     A frontier that is more than a window ahead of this machine's clock is neither stored nor trusted: some clock is or
-    was wrong, and traffic captured with the right time would be skipped. The frontier stays where it was until the
-    clock reaches the windows ahead of it. Reading traffic twice is harmless, dropping it is not.
+    was wrong, and traffic captured with the right time would be skipped. Reading traffic twice is harmless.
     """
 
     def __init__(
@@ -429,18 +413,15 @@ class LocalRows:
     """Writes the super hosts of one site at the site itself, besides the sketches that are sent.
 
     The spool comes first: a destination that fails never delays it. Reports that could not be written wait in memory,
-    up to a limit, and are tried again with the next window. Files and senders have queues of their own and never fail
-    here. A window that a killed edge reads again gives the same rows, which a file takes once.
-
-    Late packets can reopen a window, and the second sketch then holds these packets only. The hub merges both. Here the
-    rows of the first report stay, and the reopened window is counted.
+    up to a limit. A window that a killed edge reads again gives the same rows, which a file takes once. If late packets
+    reopen a window, the hub merges both sketches; here the rows of the first report stay.
     """
 
     def __init__(self, destinations: Destinations, say: Say, *, max_waiting: int = MAX_WAITING) -> None:
         self.lost = 0  # reports that were dropped, because too many waited
         self.reopened = 0  # windows that late packets reopened after their report
         self._reported: deque[Window] = deque(maxlen=RECENT_WINDOWS)
-        self._destinations, self._say, self._max_waiting = destinations, say, max_waiting
+        self.destinations, self._say, self._max_waiting = destinations, say, max_waiting
         self._waiting: deque[Report] = deque()
         self._failed = False  # the last attempt
 
@@ -453,9 +434,8 @@ class LocalRows:
                 self._say(f"late packets reopened {name}: the hub counts them, the rows here do not")
             return
         self._reported.append(result.window)
-        drops = result.drops
-        judge = judge_of(result.sketch.evidence)
-        rows = make_rows(result.window, result.found, partial=result.partial, drops=drops, exports=exports, judge=judge)
+        details: Any = {"partial": result.partial, "drops": result.drops, "exports": exports}
+        rows = make_rows(result.window, result.found, judge=judge_of(result.sketch.evidence), **details)
         self._waiting.append(Report(rows=rows, window=result.window))
         self.flush()
         if len(self._waiting) > self._max_waiting:
@@ -466,7 +446,7 @@ class LocalRows:
         """Write the reports that wait, the oldest first, until one fails."""
         while self._waiting:
             try:
-                self._destinations.write(self._waiting[0])
+                self.destinations.write(self._waiting[0])
             except (OSError, OutputError) as error:
                 if not self._failed:
                     text = f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window"
@@ -488,15 +468,4 @@ class LocalRows:
             on_error(OutputError(f"reports that --output never got: {self.lost}"))
 
     def status(self) -> dict[str, int]:
-        """Return how many reports wait, how many were lost, and how many windows were reopened after their report."""
         return {"waiting": len(self._waiting), "lost": self.lost, "reopened": self.reopened}
-
-    def outputs(self) -> dict[str, dict[str, int]]:
-        return self._destinations.all_status()
-
-    def destinations(self) -> list[Destination]:
-        return self._destinations.each()
-
-    def reopen(self) -> None:
-        """Open files again that another program may have moved away."""
-        self._destinations.reopen()

@@ -9,7 +9,6 @@ Both sides may be killed between any two steps: the step is repeated, and repeat
 from __future__ import annotations
 
 import errno
-import json
 import threading
 import time
 from collections import defaultdict
@@ -17,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from superhosts.core.files import remove_or_set_aside
 from superhosts.core.notices import WARNING, Notice
@@ -25,7 +24,17 @@ from superhosts.core.text import printable
 from superhosts.core.units import format_size
 from superhosts.errors import UsageError
 from superhosts.fleet.filestore import Entry, FileStore, FolderStore
-from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say, retry_delay
+from superhosts.fleet.link import (
+    MAX_REASON,
+    REFUSED,
+    RESEND,
+    LinkStatus,
+    Receipt,
+    Say,
+    decode_json,
+    decode_receipt,
+    retry_delay,
+)
 from superhosts.fleet.names import SketchId, check_site
 from superhosts.fleet.sites import Quotas, SiteLog
 from superhosts.fleet.spool import Spool
@@ -58,55 +67,29 @@ class _Bad:
     since: float  # when it was first seen in that state
 
 
-@dataclass
-class _Failed:
-    times: int = 0
-    until: float = 0.0
-    error: OSError | None = None
-
-
-class _Trouble:
-    """Logs when a store fails and when it works again, once each."""
-
-    def __init__(self, name: str, say: Say, counters: FileCounters) -> None:
-        self._name, self._say, self._counters = name, say, counters
-        self._last = ""
-
-    def tell(self, error: OSError, *, times: int = 1, others: int = 0) -> None:
-        """Log the reason, count the failed attempts, and record how many other files cannot be taken."""
-        self._counters.failures += times
-        why = error.strerror or str(error) or type(error).__name__
-        text = printable(why + (f" ({error.filename})" if error.filename else ""), MAX_REASON)
-        self._counters.down = text + (f"; {others} more files cannot be taken" if others else "")
-        if text != self._last:
-            self._last = text
-            self._say(Notice(f"{self._name}: {text}; retrying until it works", "link-down", WARNING))
-
-    def over(self) -> None:
-        self._counters.down = ""
-        if self._last:
-            self._last = ""
-            self._say(Notice(f"{self._name}: works again", "recovered"))
+class _Failed(NamedTuple):
+    times: int
+    until: float
+    error: OSError
 
 
 class FileSender:
-    """Writes sketches to a store and waits for the hub's receipts there."""
-
     def __init__(self, where: Path | FileStore, site: str, say: Say) -> None:
         self._store, self._site = _as_store(where, "--to"), check_site(site)
         self._home = self._store.home(site)
         self.counters = FileCounters()
-        self._trouble = _Trouble(f"{self._store}/{site}", say, self.counters)
+        self._status = LinkStatus(f"{self._store}/{site}", say, self.counters)
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
         failed = 0
         while not stop.is_set():
             try:
                 self.step(spool)
-                self._trouble.over()
+                self._status.up()
                 failed = 0
             except OSError as error:
-                self._trouble.tell(error)
+                self.counters.failures += 1
+                self._status.down(_reason(error))
                 failed += 1
             with spool.changed:
                 pause = _pause(self._store, failed) if failed or spool.waiting() else self._store.longest
@@ -143,12 +126,10 @@ class FileSender:
         if not self._store.look(path).is_plain:
             self._store.set_aside(path)  # a folder, a link or a FIFO is not a receipt
             return
-        content = _parse_receipt(self._store.read(path, RECEIPT + 1))
+        content = decode_json(self._store.read(path, RECEIPT + 1), RECEIPT)
         sketch = path.with_name(path.name.removesuffix(ENDING))
-        if isinstance(content, dict) and content.get("verdict") in (MERGED, REFUSED, RESEND):
-            receipt = Receipt(sketch.name, content["verdict"], printable(content.get("reason", ""), MAX_REASON))
-            if receipt.verdict == RESEND:
-                self.counters.resends += 1
+        if (receipt := decode_receipt(content, sketch.name)) is not None:
+            self.counters.resends += receipt.verdict == RESEND
             spool.settle(receipt)
             self.counters.receipts += 1
         self._store.remove(sketch)  # left by rsync or a crash; if it must be sent again, it is copied again
@@ -174,12 +155,11 @@ class FileReceiver:
         self._say = SiteLog(say, clock=clock)
         self._settle, self._largest, self._clock = settle, largest, clock
         self._quotas = Quotas() if quotas is None else quotas
-        self._trouble = _Trouble(str(self._store), say, self.counters)
+        self._status = LinkStatus(str(self._store), say, self.counters)
         self._ignored: set[PurePath] = set()
         self._bad: dict[PurePath, _Bad] = {}  # files with wrong checksums
         self._failed: dict[PurePath, _Failed] = {}  # files that could not be taken
         self._earlier: dict[str, int] | None = None  # of what was there first: what is left, with its bytes
-        self._attempts = 0  # failed attempts at the last scan
         self._unlisted = 0  # times in a row that the store could not be scanned
 
     def senders(self) -> Collection[str]:
@@ -193,26 +173,34 @@ class FileReceiver:
             stop.wait(_pause(self._store, self._unlisted))
 
     def look(self, intake: Intake, stop: threading.Event) -> None:
-        """Take what is in the store now, and log what cannot be taken."""
         try:
             self.step(intake, stop)
-            self._trouble.over()
+            self._status.up()
         except OSError as error:
-            self._trouble.tell(error, times=self._attempts, others=max(0, len(self._failed) - 1))
+            others = max(0, len(self._failed) - 1)
+            self._status.down(_reason(error), more=f"; {others} more files cannot be taken" if others else "")
 
     def step(self, intake: Intake, stop: threading.Event) -> None:
         """Take what is in the store now: sites in turns, of each site the oldest windows first."""
-        self._attempts = 1
+        self.counters.failures += 1
         self._unlisted += 1
         found, trouble = self._store.sketches()
         self._unlisted = 0
-        self._attempts = 1 if trouble is not None else 0
-        self._note_earlier(found)
+        self.counters.failures -= trouble is None
+        if self._earlier is None:
+            self._earlier = {}
+            for path in found:
+                with suppress(OSError):
+                    self._earlier[str(path)] = self._store.look(path).size
+        elif self._earlier:
+            names = set(map(str, found))
+            self._earlier = {name: size for name, size in self._earlier.items() if name in names}
         now = self._clock()
         self._bad = {path: state for path, state in self._bad.items() if path in found}
         self._failed = {path: state for path, state in self._failed.items() if path in found}
         self._ignored &= found
-        for path in _in_turns(path for path in found - self._ignored if self._is_due(path, now)):
+        resting = {path for path, failed in self._failed.items() if failed.until > now}
+        for path in _in_turns(found - self._ignored - resting):
             if stop.is_set():
                 return
             try:
@@ -221,34 +209,17 @@ class FileReceiver:
             except FileNotFoundError:
                 continue  # the site has removed it
             except OSError as error:  # an unreadable file must not block the others
-                failed = self._failed.setdefault(path, _Failed())
-                failed.times += 1
-                self._attempts += 1
-                failed.until = now + (retry_delay(failed.times - 1, 4.0, LONGEST) if failed.times > 1 else 0.0)
-                failed.error = error
-        errors = [failed.error for failed in self._failed.values() if failed.error is not None]
-        if trouble is not None or errors:
-            raise trouble or errors[0]
+                self.counters.failures += 1
+                times = self._failed[path].times if path in self._failed else 0
+                pause = retry_delay(times, 4.0, LONGEST) if times else 0.0
+                self._failed[path] = _Failed(times + 1, now + pause, error)
+        for each in (trouble, *(failed.error for failed in self._failed.values())):
+            if each is not None:
+                raise each
 
     def earlier(self) -> dict[str, int] | None:
         """Return what is left of what the first scan has found, with its bytes; None before that scan."""
         return None if self._earlier is None else dict(self._earlier)
-
-    def _note_earlier(self, found: set[PurePath]) -> None:
-        if self._earlier is None:
-            self._earlier = {str(path): self._size(path) for path in found}
-        elif self._earlier:
-            names = set(map(str, found))
-            self._earlier = {name: size for name, size in self._earlier.items() if name in names}
-
-    def _size(self, path: PurePath) -> int:
-        try:
-            return self._store.look(path).size
-        except OSError:
-            return 0
-
-    def _is_due(self, path: PurePath, now: float) -> bool:
-        return path not in self._failed or self._failed[path].until <= now
 
     def _take(self, path: PurePath, intake: Intake) -> None:
         try:
@@ -333,12 +304,9 @@ def _in_turns(paths: Iterable[PurePath]) -> list[PurePath]:
     return [path for _, path in sorted(ranks, key=lambda each: (each[0], each[1].name))]
 
 
-def _parse_receipt(text: bytes) -> Any:
-    """Parse a small JSON file written by somebody else; None if it is invalid."""
-    try:
-        return json.loads(text) if len(text) <= RECEIPT else None
-    except (RecursionError, ValueError):
-        return None
+def _reason(error: OSError) -> str:
+    why = error.strerror or str(error) or type(error).__name__
+    return printable(why + (f" ({error.filename})" if error.filename else ""), MAX_REASON)
 
 
 def _pause(store: FileStore, failed: int) -> float:

@@ -11,10 +11,10 @@ import json
 import os
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 from superhosts.core.files import (
     copy_synced,
@@ -53,49 +53,6 @@ class Entry(NamedTuple):
     is_folder: bool = False
 
 
-class FileStore(Protocol):
-    """A folder or an object store that both ends of a link see."""
-
-    poll: float  # seconds between two looks
-    longest: float  # longest time in seconds between two looks while it does not work, or nothing is expected
-
-    def home(self, site: str) -> PurePath:
-        """Return the path below which a site's sketches and receipts are."""
-
-    def prepare(self, site: str) -> None:
-        """Make the site's part of the store, if it is missing."""
-
-    def sites(self) -> Collection[str]:
-        """Return the sites that have a part of the store, none if that is not known now."""
-
-    def names(self, site: str) -> set[str]:
-        """Return the names in a site's part."""
-
-    def sketches(self) -> tuple[set[PurePath], OSError | None]:
-        """Return what is named like a sketch, of all sites, and the error of a site that could not be read."""
-
-    def look(self, path: PurePath) -> Entry:
-        """Return what is known about a path that was listed; FileNotFoundError if it is gone."""
-
-    def put(self, source: Path, path: PurePath) -> None:
-        """Copy a file into the store, at once or not at all."""
-
-    def fetch(self, path: PurePath, target: Path, most: int) -> bool:
-        """Copy a sketch of at most `most` bytes to this machine's disk; return False if it is none."""
-
-    def read(self, path: PurePath, most: int) -> bytes:
-        """Return the first `most` bytes of a small file."""
-
-    def write(self, path: PurePath, content: dict[str, Any]) -> None:
-        """Replace a small JSON file, at once or not at all."""
-
-    def remove(self, path: PurePath) -> None:
-        """Remove a path. It may be gone already."""
-
-    def set_aside(self, path: PurePath) -> str:
-        """Rename something that is not a plain file; return its new name."""
-
-
 class FolderStore:
     """Sketches and receipts as files: a shared disk, a mount, or two folders that rsync synchronises.
 
@@ -114,9 +71,11 @@ class FolderStore:
         return self._folder / site
 
     def prepare(self, site: str) -> None:
+        """Make the site's part of the store, if it is missing."""
         (self._folder / site).mkdir(parents=True, exist_ok=True)
 
     def sites(self) -> Collection[str]:
+        """Return the sites that have a part of the store, none if that is not known now."""
         try:
             return {path.name for path in self._folder.iterdir() if _is_site(path)}
         except OSError:
@@ -126,7 +85,10 @@ class FolderStore:
         return {path.name for path in (self._folder / site).iterdir()}
 
     def sketches(self) -> tuple[set[PurePath], OSError | None]:
-        """Return what is named like a sketch. Raises OSError if the folder itself cannot be read."""
+        """Return what is named like a sketch, of all sites, and the error of a site that could not be read.
+
+        Raises OSError if the folder itself cannot be read.
+        """
         found: set[PurePath] = set()
         trouble: OSError | None = None
         for site in self._folder.iterdir():
@@ -138,13 +100,14 @@ class FolderStore:
         return found, trouble
 
     def look(self, path: PurePath) -> Entry:
+        """Return what is known about a path that was listed; FileNotFoundError if it is gone."""
         status = Path(path).lstat()
         size = max(status.st_size, 512 * status.st_blocks)  # the apparent size, or the size on disk if that is larger
         state = (status.st_size, status.st_mtime_ns, status.st_ino)
         return Entry(size, state, stat.S_ISREG(status.st_mode), stat.S_ISDIR(status.st_mode))
 
     def put(self, source: Path, path: PurePath) -> None:
-        """Copy a file: written under a temporary name, flushed, renamed."""
+        """Copy a file into the store, at once or not at all."""
         temporary = Path(path).with_name(f".{path.name}.tmp")
         try:
             copy_synced(source, temporary, shared=True)
@@ -154,6 +117,7 @@ class FolderStore:
         rename_durably(temporary, Path(path))
 
     def fetch(self, path: PurePath, target: Path, most: int) -> bool:
+        """Copy a sketch of at most `most` bytes to this machine's disk; return False if it is none."""
         with _open_plain(Path(path)) as read:
             return copy_bounded(read, target, most)
 
@@ -166,9 +130,11 @@ class FolderStore:
         write_json(Path(path), content, shared=True)
 
     def remove(self, path: PurePath) -> None:
+        """Remove a path. It may be gone already."""
         remove_or_set_aside(Path(path))
 
     def set_aside(self, path: PurePath) -> str:
+        """Rename something that is not a plain file; return its new name."""
         return set_aside(Path(path)).name
 
 
@@ -271,11 +237,8 @@ class ObjectStore:
 
     def remove(self, path: PurePath) -> None:
         self._entries.pop(path, None)
-        with _errors_as_os_errors():
-            try:
-                self._system.rm_file(str(path))
-            except FileNotFoundError:
-                return
+        with suppress(FileNotFoundError), _errors_as_os_errors():
+            self._system.rm_file(str(path))
 
     def set_aside(self, path: PurePath) -> str:
         """Fail: a store lists plain objects alone."""
@@ -307,15 +270,16 @@ class ObjectStore:
                 after = f"{prefix}{site}/{LAST}"
 
     def _list_at_once(self, folder: PurePath, behind: str) -> Iterator[tuple[str, Entry]]:
-        with _errors_as_os_errors():
-            try:
-                found = self._system.find(str(folder), detail=True)
-            except FileNotFoundError:
-                return  # nobody has written there
+        found: dict[str, Any] = {}
+        with suppress(FileNotFoundError), _errors_as_os_errors():  # nobody has written there
+            found = self._system.find(str(folder), detail=True)
         for path, info in sorted(found.items()):
             name = str(path).removeprefix(f"{folder}/")
             if not behind or name > f"{behind}/{LAST}":
                 yield name, Entry(int(info["size"] or 0), _state(info))
+
+
+FileStore = FolderStore | ObjectStore
 
 
 def is_sketch_name(name: str) -> bool:
@@ -367,18 +331,12 @@ def _system_options(scheme: str) -> dict[str, Any]:
     options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
     if scheme in ("s3", "s3a"):
         limits = {"connect_timeout": CONNECT, "read_timeout": REPLY, "retries": {"max_attempts": 0}}
-        options["config_kwargs"] = {**limits, **_configured(scheme).get("config_kwargs", {})}
+        with suppress(ImportError):  # `file_system` says what is missing
+            from fsspec.config import conf
+
+            limits |= conf.get(scheme, {}).get("config_kwargs", {})  # the user's own configuration of fsspec
+        options["config_kwargs"] = limits
     return options
-
-
-def _configured(scheme: str) -> dict[str, Any]:
-    """Return the user's own configuration of fsspec for a scheme, which goes before ours."""
-    try:
-        from fsspec.config import conf
-    except ImportError:  # `file_system` says what is missing
-        return {}
-    found: dict[str, Any] = conf.get(scheme, {})
-    return found
 
 
 @contextmanager

@@ -1,13 +1,12 @@
 """The node that merges the sketches of all sites and reports every window.
 
 A window is reported when every expected site has sent its sketch, or when the grace period since the first sketch has
-passed. A later sketch re-opens its window: the union grows by exactly that sketch, and the window is reported again
-with a higher revision. Everything that a report needs is on disk (store.py), so a hub that is killed at any point
-continues where it was; a report in progress is made again from the same sketches, with the same rows. Memory is that of
-one cube, whatever the number of sites and open windows.
+passed. A later sketch re-opens its window, which is reported again with a higher revision. Everything that a report
+needs is on disk (store.py), so a hub that is killed at any point continues where it was; a report in progress is made
+again from the same sketches, with the same rows. Memory is that of one cube, whatever the number of sites and windows.
 
-If windows slide (`HubSettings.grid`), what sites send are panes. They are merged in the same way, but not reported;
-the windows made of them are (sliding.py).
+If windows slide (`HubSettings.grid`), sites send panes. They are merged in the same way, but not reported; the windows
+made of them are (slidingwindows.py).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from superhosts.core.files import write_lines
 from superhosts.core.notices import WARNING, Notice
@@ -35,11 +34,11 @@ from superhosts.fleet.clock import RECORD, TOLERANCE, Clock, age_of
 from superhosts.fleet.intake import FUTURE, Intake
 from superhosts.fleet.link import MAX_SAID, Say, retry_delay
 from superhosts.fleet.names import SketchId, parse_window_name, site_of
-from superhosts.fleet.report import HubReport, Members, Reporter
+from superhosts.fleet.report import HubReport, Reporter
 from superhosts.fleet.slidingwindows import Grid, SlidingWindows
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import ROWS, UNION, Issue, Ledger, WindowStore
-from superhosts.fleet.union import Merger, UnionBuilder
+from superhosts.fleet.union import Merger
 from superhosts.sketch.sketch import Sketch
 
 LONGEST_REST = 300.0  # seconds between two attempts at a window that cannot be reported because of its content
@@ -78,10 +77,6 @@ class HubCounters:
     panes: int = 0  # merged, first or again, if windows slide
 
 
-class UnreportableError(SuperhostsError):
-    """A window that cannot be reported because of its content; an immediate retry would not help."""
-
-
 @dataclass
 class _Made:
     """A finished report, kept until all destinations have it."""
@@ -90,17 +85,6 @@ class _Made:
     report: HubReport | None  # None for a pane
     sketch: Sketch | None = None  # of a pane
     out: bool = False
-
-
-class _LastSites:
-    def __init__(self, windows: dict[str, set[str]]) -> None:
-        self._windows = windows
-        self._all = set[str]().union(*windows.values())
-
-    def of_others(self, window: str) -> set[str]:
-        if window not in self._windows:
-            return self._all
-        return set[str]().union(*(sites for other, sites in self._windows.items() if other != window))
 
 
 class Hub:
@@ -126,20 +110,23 @@ class Hub:
         self._tidied = self._swept = 0.0
         self._retries = Retries(say, self._count_wait, self._times.steady)
         self._made: _Made | None = None
-        self._last = _LastSites({})
+        self._last: dict[str, set[str]] = {}  # the sites of recent windows
+        self._last_sites: set[str] = set()  # all of them
         self._turns = RoundRobin()
-        unions = UnionBuilder(settings.key, intake.check_kinds)
-        self._merger = Merger(store, archive, unions, self._count_damaged)
-        reporter = Reporter(lambda: self.settings.selection, settings.key, self._left_out_of_sites)
-        self.merging, self.reporter = unions.merging, reporter
+        self._merger = Merger(store, archive, settings.key, intake.check_kinds, self._count_damaged)
+        self.reporter = Reporter(lambda: self.settings.selection, settings.key, self._left_out_of_sites)
+        self.merging = self._merger.merging
         self.on_report: Callable[[HubReport], None] | None = None  # told each report that all destinations have
         self._sliding: SlidingWindows | None = None
         self._remembered = REMEMBERED
         if (grid := settings.grid) is not None and grid.panes > 1:
-            self._sliding = SlidingWindows(grid, store, self._merger, reporter, archive=archive)
+            self._sliding = SlidingWindows(grid, store, self._merger, self.reporter, archive=archive)
             self._remembered = max(REMEMBERED, 2 * grid.panes)  # panes: those of windows that are revised, too
         self._clock = Clock(store.state / RECORD, self._newest, say, self._times)
-        self._fleet = self._known_sites()
+        # The sites of this fleet as known at the start: those named, otherwise those of all windows.
+        self._fleet = set(settings.sites) or {site for name in store.windows() for site in store.ledger(name).sites}
+        if archive is not None and not settings.sites:
+            self._fleet |= archive.senders(REMEMBERED, self._clock.believed)
 
     def status(self) -> dict[str, Any]:
         """Return what needs an operator's attention: files set aside, work that fails, doubts about the clock."""
@@ -152,7 +139,6 @@ class Hub:
         }
 
     def due(self) -> dict[str, int]:
-        """Return the windows that are to be reported, with the bytes of their sketches."""
         found: dict[str, int] = {}
         for window in self._store.windows():
             with contextlib.suppress(KeyError, OSError):  # retired meanwhile
@@ -172,14 +158,6 @@ class Hub:
 
     def _newest(self) -> float:
         return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
-
-    def _known_sites(self) -> set[str]:
-        """Return the sites of this fleet as known at the start: those named, otherwise those of all windows."""
-        if self.settings.sites:
-            return set(self.settings.sites)
-        ledgers = (self._store.ledger(window) for window in self._store.windows())
-        found = {site for ledger in ledgers for site in ledger.sites}
-        return found | (self._archive.senders(REMEMBERED, self._clock.believed) if self._archive else set())
 
     def run(
         self,
@@ -228,8 +206,10 @@ class Hub:
             )
 
     def _look(self, failed: set[str]) -> tuple[list[str], str | None]:
-        """Return the windows to report now, in the order of turns, and the oldest that is not ready."""
-        self._last = self._last_sites()
+        if not self.settings.sites:
+            recent = self._recent(timely=True) or self._recent()  # none is timely if all captures are old
+            self._last = {window: set(map(site_of, list(self._store.ledger(window).known))) for window in recent}
+            self._last_sites = set[str]().union(*self._last.values())
         ready: dict[str, set[str]] = {}
         changing: set[str] = set()  # panes for which windows wait
         waiting: str | None = None
@@ -274,35 +254,48 @@ class Hub:
 
     def _expected_sites(self, window: str) -> set[str]:
         """Return the sites that should be in a window: those named, otherwise those of the most recent windows."""
-        return set(self.settings.sites) or self._last.of_others(window)
-
-    def _last_sites(self) -> _LastSites:
-        if self.settings.sites:
-            return _LastSites({})
-        recent = self._recent(timely=True) or self._recent()  # none is timely if all captures are old
-        return _LastSites({window: set(map(site_of, list(self._store.ledger(window).known))) for window in recent})
+        if self.settings.sites or window not in self._last:
+            return set(self.settings.sites) or self._last_sites
+        return set[str]().union(*(sites for other, sites in self._last.items() if other != window))
 
     def _recent(self, *, timely: bool = False) -> list[str]:
         """Return the windows whose first sketches came last; `timely`: only those that came when they had ended.
 
         A site that makes up windows, or has a wrong clock, is no reason to expect less of the others.
         """
-        windows = [window for window in self._store.windows() if self._store.ledger(window).known]
-        if timely:
-            windows = [each for each in windows if is_timely(parse_window_name(each), self._store.ledger(each))]
-        return sorted(windows, key=lambda window: self._store.ledger(window).first)[-self._remembered :]
+        found: list[tuple[float, str]] = []
+        for window in self._store.windows():
+            ledger, span = self._store.ledger(window), parse_window_name(window)
+            is_timely = span is not None and -FUTURE <= ledger.first - span.end / SECOND <= TOLERANCE
+            if ledger.known and (is_timely or not timely):
+                found.append((ledger.first, window))
+        return [window for _, window in sorted(found)[-self._remembered :]]
 
     def _is_ready(self, window: str, ledger: Ledger) -> bool:
-        """Return True if a window is to be reported now. After a first report it waits for further late sketches."""
+        """Return True if a window is to be reported now. After a first report it waits for further late sketches.
+
+        A window waits from its first sketch on. But a sketch may come before its window has ended: the clock of its
+        site is ahead, or its edge was stopped within the window. Then the other sites cannot have sent theirs, and the
+        wait begins with the end of the window. So a wrong clock never closes the windows of others before they had
+        their time.
+
+        A window that lies further ahead is reported soon: its time may never come, if a clock was years ahead. If it
+        comes, the sketches of the other sites wait for each other as in any other window.
+        """
         if ledger.issuing is not None:  # the report was in progress when the hub stopped
             return True
-        now, span = self._times.wall(), parse_window_name(window)
-        wait = wait_of(span, ledger, now, self.settings.grace, self.settings.late_pause)
-        if wait.for_all:
-            expected = self._expected_sites(window)
-            if expected and expected <= ledger.sites:
-                return True
-        return wait.is_over(now)
+        now, span, grace = self._times.wall(), parse_window_name(window) or Window(0, 0), self.settings.grace
+        start, end = span.start / SECOND, span.end / SECOND
+        since, pause, for_all = ledger.unreported, grace, True
+        ahead = 0.0  # how far `since` may lie in the future; further, and the clock was set back
+        if ledger.issued is not None:
+            for_all = ledger.first < end - FUTURE and bool(ledger.issued.missing)  # it was reported too soon
+            pause = grace if for_all else min(grace, self.settings.late_pause)
+        elif ledger.unreported < end and start - FUTURE <= now:
+            since, ahead = end, end - start + FUTURE
+        if for_all and (expected := self._expected_sites(window)) and expected <= ledger.sites:
+            return True
+        return not -ahead <= now - since < pause
 
     def _issue(self, window: str, ledger: Ledger) -> None:
         """Report a window. What is needed to repeat the report is on disk before, the fact that it is done after."""
@@ -317,15 +310,9 @@ class Hub:
             made.out = True
         sites = ledger.sites_to_report
         with self._store.lock:
-            before = ledger.issued
-            ledger.issued, ledger.issuing = made.issue, None
-            if ledger.is_due:  # sketches that arrived meanwhile wait as long as one that arrives now
+            if set(ledger.known) != set(made.issue.members):  # what arrived meanwhile waits as long as what arrives now
                 ledger.unreported = self._times.wall()
-            try:
-                self._store.write(window)
-            except OSError:  # only what is on disk counts
-                ledger.issued, ledger.issuing = before, made.issue
-                raise
+            ledger.change(partial(self._store.write, window), issued=made.issue, issuing=None)
         self._made = None
         if self._sliding is not None and made.sketch is not None:
             self.counters.panes += 1
@@ -364,10 +351,13 @@ class Hub:
                 self._store.write(window)
             return None
         report = None if self._is_pane(window) else self._make_report(window, sketch, ledger, issue)
-        self._save(sketch, self._store.folder(window) / UNION)
-        new = set(issue.members) - set(ledger.merged)
+        sketch.save(self._store.folder(window) / UNION)
         if self._archive is not None:
-            self._put_into(self._archive, window, issue, new)
+            self._archive.add_union(self._store.folder(window) / UNION, window, issue)
+            new = set(issue.members) - set(ledger.merged)
+            for path in self._store.sketches(window) if self._archive.with_sites else ():
+                if path.name in new:
+                    self._archive.add_site(path)
         with self._store.lock:
             ledger.merged = issue.members
             self._store.write(window)
@@ -378,39 +368,21 @@ class Hub:
         write_lines(self._store.folder(window) / ROWS, report.rows)
         return _Made(issue, report)
 
-    def _save(self, sketch: Sketch, path: Path) -> None:
-        try:
-            sketch.save(path)
-        except OutputError as error:
-            if isinstance(error.__cause__, OSError):
-                raise error.__cause__ from None
-            raise UnreportableError(str(error)) from None  # not a disk error: the union has too many sites and counters
-
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
         names = sorted({*map(site_of, issue.members), *ledger.held})
         refused = {site: why for site, why in self._store.refusals(window).items() if site not in names}
-        span, files = SketchId.parse(issue.members[0]).window, self._files_by_site(window, issue)
-        members = Members(span, issue.revision, names, issue.missing, refused, files)
-        # The files of a first report were verified a moment ago, when they were merged.
-        trusted = issue.revision == 1
-        report, valid = self.reporter.make(sketch, members, self._store.rows(window), trusted=trusted)
-        if not valid:
-            self._store.quarantine.put(self._store.folder(window) / ROWS, "not the rows of a report")
-        return report
-
-    def _files_by_site(self, window: str, issue: Issue) -> dict[str, list[Path]]:
-        files: dict[str, list[Path]] = defaultdict(list)
+        span, files = SketchId.parse(issue.members[0]).window, defaultdict[str, list[Path]](list)
         for path in self._store.sketches(window):
             if path.name in issue.members:
                 files[site_of(path.name)].append(path)
-        return files
-
-    def _put_into(self, archive: Archive, window: str, issue: Issue, new: set[str]) -> None:
-        archive.add_union(self._store.folder(window) / UNION, window, issue)
-        if archive.with_sites:
-            for path in self._store.sketches(window):
-                if path.name in new:
-                    archive.add_site(path)
+        who: Any = {"sites": names, "missing": issue.missing, "refused": refused}
+        draft = HubReport(window=span, revision=issue.revision, **who)
+        # The files of a first report were verified a moment ago, when they were merged.
+        trusted = issue.revision == 1
+        report, valid = self.reporter.make(sketch, draft, files, self._store.rows(window), trusted=trusted)
+        if not valid:
+            self._store.quarantine.put(self._store.folder(window) / ROWS, "not the rows of a report")
+        return report
 
     def tidy(self) -> None:
         """Remove what no report needs any more, from time to time; by age only if the clock is plausible."""
@@ -428,17 +400,13 @@ class Hub:
         if self.counters.retired - before == self.settings.max_retired:
             self._say(f"{counted(self.settings.max_retired, 'window')} past --late retired; others may follow")
         if by_age:
-            self._sweep()
+            if self._archive is not None and self._times.steady() - self._swept >= self.settings.sweep_every:
+                self._swept = self._times.steady()
+                self._archive.sweep(self._times.wall())
             past = max(self._archive.keep if self._archive else 0.0, PAST)
             self._store.forget_past(past)
             if self._sliding is not None:
                 self._sliding.forget(past)
-
-    def _sweep(self) -> None:
-        now = self._times.steady()
-        if self._archive is not None and now - self._swept >= self.settings.sweep_every:
-            self._swept = now
-            self._archive.sweep(self._times.wall())
 
     def _tidy_window(self, window: str, is_recent: bool, retire: bool) -> None:
         with self._store.lock:  # an arriving sketch must find the window either complete or gone
@@ -469,48 +437,11 @@ class Hub:
         return span is not None and age_of(ledger.unreported, span.end, self._times.wall()) > late
 
 
-class Wait(NamedTuple):
-    """The wait of a window for further sketches, in seconds by this machine's clock.
-
-    A window waits from its first sketch on. But a sketch may come before its window has ended: the clock of its site is
-    ahead, or its edge was stopped within the window. Then the other sites cannot have sent theirs, and the wait begins
-    with the end of the window. So a wrong clock never closes the windows of others before they had their time.
-
-    A window that lies further ahead is reported soon: its time may never come, if a clock was years ahead. If it comes,
-    the sketches of the other sites wait for each other as in any other window.
-    """
-
-    since: float
-    pause: float
-    for_all: bool  # it ends when all expected sites are there
-    ahead: float = 0.0  # how far `since` may lie in the future; further, and the clock was set back
-
-    def is_over(self, now: float) -> bool:
-        return not -self.ahead <= now - self.since < self.pause
-
-
-def wait_of(window: Window | None, ledger: Ledger, now: float, grace: float, late_pause: float) -> Wait:
-    """Return the wait of a window that has something to report. `late_pause` is that of a window that was reported."""
-    start, end = (0.0, 0.0) if window is None else (window.start / SECOND, window.end / SECOND)
-    if ledger.issued is not None:
-        too_soon = ledger.first < end - FUTURE and bool(ledger.issued.missing)
-        return Wait(ledger.unreported, grace if too_soon else min(grace, late_pause), for_all=too_soon)
-    if ledger.unreported < end and start - FUTURE <= now:
-        return Wait(end, grace, for_all=True, ahead=end - start + FUTURE)
-    return Wait(ledger.unreported, grace, for_all=True)
-
-
-def is_timely(window: Window | None, ledger: Ledger) -> bool:
-    """Return True if the first sketch of a window came about when the window ended."""
-    return window is not None and -FUTURE <= ledger.first - window.end / SECOND <= TOLERANCE
-
-
 class RoundRobin:
     """Which window a hub reports next: sites take turns.
 
-    One site may have thousands of windows to report: it was offline for a week, or it makes them up. A report serves
-    every site whose sketches are new in it. The next report goes to the site whose last turn is longest ago, oldest
-    window first. So a window of one site waits for at most one window of each other site.
+    One site may have thousands of windows to report: it was offline for a week, or it makes them up. The next report
+    goes to the site whose last turn is longest ago. So a window waits for at most one window of each other site.
     """
 
     def __init__(self) -> None:
@@ -536,12 +467,6 @@ class RoundRobin:
         return sorted(places, key=places.__getitem__)
 
 
-@dataclass
-class _Rest:
-    attempts: int = 0
-    until: float = 0.0  # by the monotonic clock
-
-
 class Retries:
     """Runs work, logs once what failed, and retries it. `on_wait` is called for each failed attempt.
 
@@ -552,13 +477,11 @@ class Retries:
 
     def __init__(self, say: Say, on_wait: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.open: dict[str, str] = {}  # what failed at the last attempt, and why
-        self._say = say
-        self._on_wait = on_wait
-        self._clock = clock
-        self._rests: defaultdict[str, _Rest] = defaultdict(_Rest)
+        self._say, self._on_wait, self._clock = say, on_wait, clock
+        self._rests: dict[str, tuple[int, float]] = {}  # window → attempts, and until when it rests (monotonic)
 
     def is_resting(self, window: str) -> bool:
-        return window in self._rests and self._clock() < self._rests[window].until
+        return window in self._rests and self._clock() < self._rests[window][1]
 
     def attempt(self, what: Notice, work: Callable[[], None], window: str | None = None) -> bool:
         """Run some work, on a window or on something else; `what` is logged if it fails.
@@ -572,7 +495,8 @@ class Retries:
             return True
         except Exception as error:  # no input may stop the hub
             self._note(what, error if isinstance(error, OSError | SuperhostsError) else internal_error(error))
-            if _system_code(error) in OF_THE_SYSTEM:
+            cause = error.__cause__ if isinstance(error, OutputError) else error
+            if isinstance(cause, OSError) and cause.errno in OF_THE_SYSTEM:
                 return False
         else:
             for over in {what: None, **dict.fromkeys(self._all_of(window))}:
@@ -582,9 +506,8 @@ class Retries:
                 self._rests.pop(window, None)
             return True
         if window is not None:
-            rest = self._rests[window]
-            rest.attempts += 1
-            rest.until = self._clock() + retry_delay(rest.attempts, 1.0, LONGEST_REST)
+            attempts = self._rests.get(window, (0, 0.0))[0] + 1
+            self._rests[window] = attempts, self._clock() + retry_delay(attempts, 1.0, LONGEST_REST)
         return True
 
     def _note(self, what: Notice, error: object) -> None:
@@ -600,12 +523,4 @@ class Retries:
             del self.open[what]
 
     def _all_of(self, window: str | None) -> list[str]:
-        """Return all failed work of a window."""
         return [] if window is None else [what for what in self.open if what.endswith(f": {window}")]
-
-
-def _system_code(error: BaseException | None) -> int | None:
-    """Return the errno of an operating system error, or of the cause of an OutputError."""
-    if isinstance(error, OutputError):
-        error = error.__cause__
-    return error.errno if isinstance(error, OSError) else None

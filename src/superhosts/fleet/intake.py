@@ -24,12 +24,11 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
-from superhosts.detectors.kind import Kind, check_alike
-from superhosts.detectors.stored import Stored
+from superhosts.detectors.stored import Kind, Stored, check_alike
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError, VersionError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
-from superhosts.fleet.names import SketchId, check_site, parse_window_name, site_of
+from superhosts.fleet.names import SketchId, check_site, parse_window_name, site_named, site_of
 from superhosts.fleet.sites import Roster, SiteLog
 from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.store import UNION, WindowStore
@@ -93,9 +92,7 @@ class Intake:
         self.folder = store.incoming
         self.counters = IntakeCounters()
         self.arrived = threading.Event()  # set when there may be something to report
-        self._store = store
-        self._expected = expected
-        self._archive = archive
+        self._store, self._expected, self._archive = store, expected, archive
         self._grid = grid  # None: windows of any length
         self.senders: Senders = tuple
         self.roster = Roster(say, store.times) if roster is None else roster
@@ -194,10 +191,7 @@ class Intake:
             if self._store.is_past(sketch_id.window_name):
                 raise UsageError("its window is past --late, and no archive has the other sites' sketches")
             return
-        try:
-            self.check_kinds(archived)
-        except MergeError as error:
-            raise UsageError(f"the archived union of its window has other settings: {error}") from None
+        self._check_settings(archived, "the archived union")
         self._store.reopen(sketch_id.window_name, self._archive.union(sketch_id.window_name))
         self.counters.reopened += 1
         text = f"{sketch_id.window_name}: restored from the archive for a sketch of {sketch_id.site}"
@@ -220,15 +214,17 @@ class Intake:
         """
         if window in self._checked:
             return
-        stored = self._read_union(window)
-        try:
-            if stored is not None:
-                self.check_kinds(stored)
-        except MergeError as error:
-            raise UsageError(f"the union of its window has other settings: {error}") from None
+        if (stored := self._read_union(window)) is not None:
+            self._check_settings(stored, "the union")
         if len(self._checked) >= MAX_CHECKED:
             self._checked.clear()
         self._checked.add(window)
+
+    def _check_settings(self, stored: Stored, what: str) -> None:
+        try:
+            self.check_kinds(stored)
+        except MergeError as error:
+            raise UsageError(f"{what} of its window has other settings: {error}") from None
 
     def _read_union(self, window: str) -> Stored | None:
         """Return the header of the union that the next one starts from; None if there is none, or it is damaged."""
@@ -256,9 +252,8 @@ class Intake:
         self.roster.refused(site)
         name, reason = printable(name), printable(why, MAX_REASON)
         self._say(site, "refused sketches", Notice(f"REFUSED: {name} from {site}: {reason}", "refused", WARNING))
-        with contextlib.suppress(UsageError):
-            if SketchId.parse(name).site == site:  # otherwise the site that it names could no longer send it
-                self._store.refuse(name, reason)
+        if site_named(name) == site:  # otherwise the site that it names could no longer send it
+            self._store.refuse(name, reason)
         return Receipt(name, REFUSED, reason)
 
     def _look_at_clock(self, sketch_id: SketchId) -> None:

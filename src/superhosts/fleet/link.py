@@ -6,11 +6,13 @@ any order are harmless, since merging is the union.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from superhosts.core.notices import Notice
+from superhosts.core.notices import WARNING, Notice
+from superhosts.core.text import printable
 from superhosts.core.units import format_size
 
 DOUBLINGS = 64  # more would exceed every limit, and eventually the range of a float
@@ -33,6 +35,46 @@ class Receipt(NamedTuple):
     name: str
     verdict: str
     reason: str = ""
+
+
+def decode_json(data: bytes, most: int | None = None) -> Any:
+    """Parse JSON that somebody else has written; None if it is invalid, or longer than `most` bytes."""
+    try:
+        return json.loads(data) if most is None or len(data) <= most else None
+    except (RecursionError, ValueError):
+        return None
+
+
+def decode_receipt(content: Any, name: str) -> Receipt | None:
+    """Return the receipt for a sketch in parsed JSON; None if it is invalid. Its reason is shown to people."""
+    if not isinstance(content, dict) or content.get("verdict") not in (MERGED, REFUSED, RESEND):
+        return None
+    return Receipt(name, content["verdict"], printable(content.get("reason", ""), MAX_REASON))
+
+
+class LinkStatus:
+    """Logs changes of a link: each reason why it is down once, and when it works again.
+
+    `counters.down` has the last reason, and is empty while the link works.
+    """
+
+    def __init__(self, name: str, say: Say, counters: Any) -> None:
+        self._name, self._say, self._counters = name, say, counters
+        self._reasons: set[str] = set()  # logged since it last worked: one cause may lead to several errors in turn
+
+    def down(self, reason: str, waiting: str = "", more: str = "") -> None:
+        """Log a reason, and what waits for the link; `more` is for the counters alone."""
+        self._counters.down = reason + more
+        if reason not in self._reasons:
+            self._reasons.add(reason)
+            text = f"{self._name} does not work: {reason}{waiting}; retrying until it does"
+            self._say(Notice(text, "link-down", WARNING))
+
+    def up(self) -> None:
+        self._counters.down = ""
+        if self._reasons:
+            self._reasons.clear()
+            self._say(Notice(f"{self._name} works again", "recovered"))
 
 
 class Backlog:

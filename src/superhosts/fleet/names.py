@@ -76,6 +76,14 @@ def site_of(name: str) -> str:
     return SketchId.parse(name).site
 
 
+def site_named(name: str) -> str | None:
+    """Return the site of a sketch by its name; None for any other name."""
+    try:
+        return SketchId.parse(name).site
+    except UsageError:
+        return None
+
+
 def parse_window_name(name: str) -> Window | None:
     """Parse a window's name, START-LENGTH; None if it is not one."""
     match = _WINDOW.fullmatch(name)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from superhosts.core.pairs import HostKeys, Part, Window, numbers_to_array
+from superhosts.core.pairs import HostKeys, Part, numbers_to_array
 from superhosts.core.profile import Durations
 from superhosts.core.results import Selection, SuperHosts, plain_host
 from superhosts.core.text import counted
@@ -40,6 +40,7 @@ class HubRows(Sequence[Row]):
 
 @dataclass(frozen=True, kw_only=True)
 class HubReport(Report):
+    rows: Sequence[Row] = ()
     sites: list[str]
     missing: list[str]
     refused: dict[str, str]  # site → reason
@@ -60,17 +61,6 @@ class HubReport(Report):
         return [f"refused {site}: {reason}" for site, reason in self.refused.items()]
 
 
-class Members(NamedTuple):
-    """What a report is made of besides the union: who took part, and where the sites' own sketches are."""
-
-    window: Window
-    revision: int
-    sites: list[str]
-    missing: list[str]
-    refused: dict[str, str]
-    files: Mapping[str, list[Path]]  # of each site
-
-
 class Reporter:
     """Makes reports of the hosts that are asked for now. `on_left_out` gets a site's sketch that cannot be asked."""
 
@@ -85,11 +75,18 @@ class Reporter:
         self.on_union: Callable[[Sketch], None] | None = None  # told each union that is reported
 
     def make(
-        self, sketch: Sketch, members: Members, before: Iterable[Any], *, trusted: bool = False
+        self,
+        sketch: Sketch,
+        draft: HubReport,
+        files: Mapping[str, list[Path]],
+        before: Iterable[Any],
+        *,
+        trusted: bool = False,
     ) -> tuple[HubReport, bool]:
         """Return the report of a union, and whether the rows of the last report (`before`) are valid.
 
-        `trusted`: the checksums of the sites' sketches are verified.
+        `draft` says who took part, and `files` where the sites' own sketches are (`trusted`: their checksums are
+        verified).
         """
         if self.on_union is not None:
             self.on_union(sketch)
@@ -97,26 +94,14 @@ class Reporter:
             found, left_out = self._selection().search(sketch)
         site_estimates = SiteEstimates(found, sketch, self._key)
         valid = site_estimates.remember(before)
-        for error in site_estimates.ask(members.files, trusted=trusted):
+        for error in site_estimates.ask(files, trusted=trusted):
             self._on_left_out(error)
-        rows = HubRows(
-            make_rows(members.window, found, judge=judge_of(sketch.evidence)),
-            site_estimates,
-            members.missing,
-            members.revision,
-        )
-        report = HubReport(
-            rows=rows,
-            left_out=left_out,
-            least_listed=sketch.least_listed,
-            has_evidence=sketch.evidence is not None,
-            window=members.window,
-            revision=members.revision,
-            sites=members.sites,
-            missing=members.missing,
-            refused=members.refused,
-        )
-        return report, valid
+        assert draft.window is not None
+        plain = make_rows(draft.window, found, judge=judge_of(sketch.evidence))
+        rows = HubRows(plain, site_estimates, draft.missing, draft.revision)
+        with_evidence = sketch.evidence is not None
+        least = sketch.least_listed
+        return replace(draft, rows=rows, left_out=left_out, least_listed=least, has_evidence=with_evidence), valid
 
 
 class SiteEstimates:
@@ -128,9 +113,8 @@ class SiteEstimates:
 
     def __init__(self, found: SuperHosts, sketch: Sketch, key: bytes | str | None) -> None:
         self._key = key
-        self._places: list[
-            tuple[Part, int]
-        ] = []  # of each host: its part, and its position among the hosts of that part
+        # Of each host: its part, and its position among the hosts of that part.
+        self._places: list[tuple[Part, int]] = []
         self._before: dict[int, list[Row]] = {}  # from the previous report, by host
         self._answers: dict[str, dict[Part, SuperHosts]] = {}  # by site
         self._names = {

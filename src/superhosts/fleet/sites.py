@@ -19,14 +19,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from superhosts.core.fields import is_fleet_name
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
-from superhosts.errors import UsageError
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource
 from superhosts.fleet.link import Say
-from superhosts.fleet.names import SketchId, check_site
+from superhosts.fleet.names import SketchId
 
+STATUS = ("seen", "version", "window_end", "spool_sketches", "spool_bytes", "accepted", "refused", "slowed")
 LINES_PER_MINUTE = 5  # in the log, about one site and kind of problem
 MINUTE = 60.0
 MAX_SUBJECTS = 1_000  # pairs of site and kind that are counted separately; more must be invented names
@@ -58,10 +59,6 @@ class Site:
     def clock(self) -> float | None:
         """How many seconds its clock is ahead of the hub's."""
         return -min(self.lags) if len(self.lags) >= ENOUGH else None
-
-    @property
-    def is_clock_wrong(self) -> bool:
-        return is_wrong(self.clock)
 
 
 def is_wrong(clock: Any) -> bool:
@@ -123,12 +120,12 @@ class Roster:
         """Say when a site's clock has become wrong, or right again."""
         with self._lock:
             found = self._sites.get(site)
-            if found is None or found.clock is None or found.is_clock_wrong == found.clock_said:
+            if found is None or found.clock is None or is_wrong(found.clock) == found.clock_said:
                 return
-            found.clock_said = found.is_clock_wrong
-            offset, wrong = found.clock, found.is_clock_wrong
+            found.clock_said = wrong = is_wrong(found.clock)
+            offset = found.clock
             judged = [each for each in self._sites.values() if each.clock is not None]
-            alike = sum(each.is_clock_wrong for each in judged)
+            alike = sum(is_wrong(each.clock) for each in judged)
         if not wrong:
             self._say(site, "clocks", f"the clock of {site} agrees with this hub's again")
             return
@@ -149,18 +146,24 @@ class Roster:
             return {
                 site: round(each.clock, 1)
                 for site, each in sorted(self._sites.items())
-                if each.clock is not None and each.is_clock_wrong
+                if each.clock is not None and is_wrong(each.clock)
             }
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Return everything that is known, for the status file."""
         with self._lock:
-            return {site: _shown(each) for site, each in sorted(self._sites.items())}
+            return {
+                site: {
+                    **{name: getattr(each, name) for name in STATUS},
+                    "clock": None if each.clock is None else round(each.clock, 3),
+                    "mismatch": each.mismatch,
+                }
+                for site, each in sorted(self._sites.items())
+            }
 
     def restore(self, content: Any) -> None:
         """Take over what an earlier run of the hub knew, from its status. Counters begin again."""
         for site, entry in content.items() if isinstance(content, dict) else ():
-            if isinstance(entry, dict) and _is_site(site) and len(self._sites) < MOST_SITES:
+            if isinstance(entry, dict) and is_fleet_name(site) and len(self._sites) < MOST_SITES:
                 version = entry.get("version")
                 self._sites[site] = Site(
                     seen=_time(entry.get("seen")),
@@ -169,21 +172,8 @@ class Roster:
                 )
 
 
-def _shown(site: Site) -> dict[str, Any]:
-    names = ("seen", "version", "window_end", "spool_sketches", "spool_bytes", "accepted", "refused", "slowed")
-    clock = None if site.clock is None else round(site.clock, 3)
-    return {**{name: getattr(site, name) for name in names}, "clock": clock, "mismatch": site.mismatch}
-
-
 def _time(value: Any) -> float | None:
     return float(value) if type(value) in (int, float) and abs(value) < LATEST else None
-
-
-def _is_site(name: Any) -> bool:
-    try:
-        return bool(check_site(name))
-    except (UsageError, TypeError):
-        return False
 
 
 @dataclass(frozen=True)
@@ -207,30 +197,11 @@ class Quota:
 NO_QUOTA = Quota()
 
 
+@dataclass
 class _Account:
-    """What a site has left of its quota."""
-
-    def __init__(self, quota: Quota, now: float) -> None:
-        self._quota, self._at = quota, now
-        self.left = [float(most) for most in quota.amounts]
-        self.slowed: float | None = None  # when it last had to wait
-
-    def save_up(self, now: float) -> None:
-        """Add what the time since the last call gives, up to a whole minute."""
-        minutes, self._at = (now - self._at) / MINUTE, now
-        self.give([most * minutes if most < math.inf else 0.0 for most in self._quota.amounts])
-
-    def give(self, amounts: list[float]) -> None:
-        most = self._quota.amounts
-        self.left = [min(each, has + more) for each, has, more in zip(most, self.left, amounts, strict=True)]
-
-    def take(self, amounts: list[float]) -> bool:
-        """Take something off if enough is left, or all of a minute."""
-        most = self._quota.amounts
-        fits = all(has >= min(need, each) for each, has, need in zip(most, self.left, amounts, strict=True))
-        if fits:
-            self.left = [has - need for has, need in zip(self.left, amounts, strict=True)]
-        return fits
+    left: list[float]  # of its quota: bytes, sketches
+    at: float  # when that was so
+    slowed: float | None = None  # when the site last had to wait
 
 
 class Quotas:
@@ -262,8 +233,10 @@ class Quotas:
         if self.quota == NO_QUOTA:
             return True
         with self._lock:
-            account = self._account(site)
-            if account.take([bytes, sketches]):
+            account, need = self._account(site), (bytes, sketches)
+            limits = zip(self.quota.amounts, account.left, need, strict=True)
+            if all(left >= min(each, most) for most, left, each in limits):  # enough, or all of a minute
+                account.left = [left - each for left, each in zip(account.left, need, strict=True)]
                 return True
             account.slowed = self._clock()
         self.roster.slowed(site)
@@ -274,15 +247,19 @@ class Quotas:
     def give_back(self, site: str, bytes: int) -> None:
         """Undo what `allows` has taken off a quota for bytes that were not used."""
         with self._lock:
-            self._account(site).give([bytes, 0])
+            left = self._account(site).left
+            left[0] = min(self.quota.amounts[0], left[0] + bytes)
 
     def _account(self, site: str) -> _Account:
-        found = self._accounts.get(site)
+        """Return what a site has left, with what the time since the last call gives, up to a whole minute."""
+        found, now, amounts = self._accounts.get(site), self._clock(), self.quota.amounts
         if found is None:
             if len(self._accounts) >= MOST_SITES:  # more must be invented
                 self._accounts = {}
-            found = self._accounts[site] = _Account(self.quota, self._clock())
-        found.save_up(self._clock())
+            found = self._accounts[site] = _Account([float(most) for most in amounts], now)
+        minutes, found.at = (now - found.at) / MINUTE, now
+        limits = zip(amounts, found.left, strict=True)
+        found.left = [min(most, left + most * minutes) if most < math.inf else math.inf for most, left in limits]
         return found
 
     def notice(self, site: str) -> str:

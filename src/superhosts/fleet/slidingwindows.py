@@ -1,13 +1,11 @@
 """Windows that slide: what a hub reports if its sites send panes.
 
-The hub merges the panes of all sites as it merges windows that do not slide, but does not report them. A window ends
-with every pane that came, and is the union of the last panes. It is due if its panes, or the revisions of these, are
-others than in its last report: the last pane is new, or a late sketch has changed one of them. So what is due follows
-from what is on disk, and a hub that was killed finds it again.
+A window ends with every pane that came, and is the union of the last panes. It is due if its panes, or the revisions of
+these, are others than in its last report: the last pane is new, or a late sketch has changed one of them. So what is
+due follows from what is on disk, and a hub that was killed finds it again.
 
-The panes of the last window are in a queue in memory (`pipeline/sliding.py`), so the next window takes few merges,
-whatever the number of its panes. After a restart, or if a pane has changed, the queue is filled from the unions on
-disk; windows that are reported again follow each other in it like new ones.
+The panes of the last window are in a queue in memory (`pipeline/sliding.py`), so the next window takes few merges.
+After a restart, or if a pane has changed, the queue is filled from the unions on disk.
 """
 
 from __future__ import annotations
@@ -15,25 +13,25 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.files import make_folder, parse_json, read_lines, write_json, write_lines
+from superhosts.core.files import make_folder, read_lines, write_json, write_lines
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.core.units import format_duration
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.clock import TimeSource
 from superhosts.fleet.names import parse_window_name, site_of
-from superhosts.fleet.report import HubReport, Members, Reporter
-from superhosts.fleet.store import UNKNOWN, Issue, Ledger, Quarantine, WindowStore, remove_old, revision_after
+from superhosts.fleet.report import HubReport, Reporter
+from superhosts.fleet.store import UNKNOWN, Issue, Ledger, WindowStore, remove_old, revision_after
 from superhosts.fleet.union import Merger
 from superhosts.pipeline.sliding import PaneQueue
 from superhosts.sketch.sketch import Sketch
 
 FOLDER = "sliding"
+KEPT = ("revision", "sites", "missing", "refused", "left_out")  # of a report that is in progress
 
 
 class Grid(NamedTuple):
@@ -107,27 +105,35 @@ class _Attendance(NamedTuple):
     members: list[str]  # names of the sites' sketches
 
 
-@dataclass
-class _Made:
-    """A report that is on disk as being in progress, kept until all destinations have it."""
-
-    window: str
-    report: HubReport
-    out: bool = False
-
-
 class SlidingWindows:
-    """Makes and reports the windows of a grid from the panes of a store."""
+    """Makes and reports the windows of a grid from the panes of a store, which are like windows that do not slide.
+
+        STATE/sliding/20261114T120000Z-5m.json      the last report, and one in progress
+        STATE/sliding/20261114T120000Z-5m.jsonl     the rows of the last report that was made
+
+    The rows are on disk before the report counts as in progress. So a hub that is killed meanwhile writes the same rows
+    again, even if some pane has changed.
+    """
 
     def __init__(
         self, grid: Grid, store: WindowStore, merger: Merger, reporter: Reporter, *, archive: Archive | None = None
     ) -> None:
         self._grid, self._store, self._archive = grid, store, archive
         self._reporter = reporter
-        self._ledgers = SlidingLedgers(store.state, store.quarantine, store.times)
-        self._unions = _Unions(grid, merger)
-        self._made: _Made | None = None
+        self._folder, self._merger = store.state / FOLDER, merger
+        self._ledgers: dict[str, Ledger] = {}  # as far as they were read
+        self._fresh: tuple[Pane, Sketch] | None = None  # the pane that was merged last
+        self._queue = PaneQueue()
+        self._queued: list[Pane] = []
+        self._made: tuple[str, HubReport] | None = None  # a window's report that is in progress on disk
+        self._is_out = False  # all destinations have that report
         self._due: dict[int, set[str]] = {}  # window → sites that wait for its report
+        try:
+            make_folder(self._folder)
+            for left in self._folder.glob(".*.tmp"):  # of a hub that was killed
+                left.unlink()
+        except OSError as error:
+            raise OutputError(f"{self._folder}: cannot be made: {error.strerror}") from None
         panes = [number for name in store.windows() if (number := grid.number(name)) is not None]
         for number in {window for pane in panes for window in grid.windows_of(pane)}:
             self._examine(number, ())
@@ -144,7 +150,7 @@ class SlidingWindows:
         number, revision = self._grid.number(pane), self._revision_of(pane)
         if number is None or revision is None:
             return
-        self._unions.fresh = Pane(number, revision), sketch
+        self._fresh = Pane(number, revision), sketch
         for window in self._grid.windows_of(number):
             self._examine(window, sites)
 
@@ -155,7 +161,9 @@ class SlidingWindows:
         """
         waited = [number for name in changing if (number := self._grid.number(name)) is not None]
         blocked = {window for number in waited for window in self._grid.windows_of(number)}
-        numbers = [number for number in sorted(self._due) if number not in blocked or self._is_in_progress(number)]
+        numbers = [
+            number for number in sorted(self._due) if number not in blocked or self._ledger(self._name(number)).issuing
+        ]
         return {self._name(number): self._due[number] for number in numbers}
 
     def sites_of(self, window: str) -> set[str]:
@@ -163,24 +171,18 @@ class SlidingWindows:
 
     def issue(self, window: str, report: Callable[[HubReport], None]) -> None:
         """Report a window. Its rows are on disk before, the fact that it is done after."""
-        if self._made is None or self._made.window != window:
+        if self._made is None or self._made[0] != window:
             self._made = None  # release its memory first
             found = self._in_progress(window) or self._make(window)
-            if found is None:
-                self._give_up(window)
+            if found is None:  # nothing is left of it: its panes are gone, and so are the rows of its report
+                self._change(window, issuing=None)
+                self._due.pop(self._grid.number_of_window(window), None)
                 return
-            self._made = _Made(window, found)
-        made, ledger = self._made, self._ledgers.get(window)
-        if not made.out:
-            report(made.report)
-            made.out = True
-        before = ledger.issued, ledger.issuing
-        ledger.issued, ledger.issuing = ledger.issuing, None
-        try:
-            self._ledgers.write(window)
-        except OSError:  # only what is on disk counts
-            ledger.issued, ledger.issuing = before
-            raise
+            self._made, self._is_out = (window, found), False
+        if not self._is_out:
+            report(self._made[1])
+            self._is_out = True
+        self._change(window, issued=self._ledger(window).issuing, issuing=None)
         self._made = None
         number = self._grid.number_of_window(window)
         sites = self._due.pop(number)
@@ -200,23 +202,45 @@ class SlidingWindows:
     def release(self, pane: str) -> None:
         """Drop what is kept for the window that ends with a pane that was retired."""
         if (number := self._grid.number(pane)) is not None:
-            self._ledgers.release(self._name(number))
+            self._path(self._name(number), ".jsonl").unlink(missing_ok=True)
+            self._ledgers.pop(self._name(number), None)
 
     def forget(self, age: float) -> None:
-        self._ledgers.forget(age)
+        for window in remove_old(self._folder, age, self._store.times.wall()):
+            self._ledgers.pop(window, None)
 
     def _name(self, number: int) -> str:
         return window_name(self._grid.window(number))
 
-    def _is_in_progress(self, number: int) -> bool:
-        return self._ledgers.get(self._name(number)).issuing is not None
+    def _ledger(self, window: str) -> Ledger:
+        """Return what was reported of a window. If that is damaged, the number of the last report is unknown."""
+        if window not in self._ledgers:
+            found, damaged = self._store.read_ledger(self._path(window), window, "; the window is reported again")
+            self._ledgers[window] = found or Ledger(issued=Issue(UNKNOWN) if damaged else None)
+        return self._ledgers[window]
+
+    def _change(self, window: str, **changes: Issue | None) -> None:
+        ledger = self._ledger(window)
+        ledger.change(lambda: write_json(self._path(window), asdict(ledger)), **changes)
+
+    def _rows(self, window: str) -> list[Any] | None:
+        """Return the rows of a window's last report; None if they are damaged."""
+        path = self._path(window, ".jsonl")
+        try:
+            return list(read_lines(path))
+        except ValueError as error:
+            self._store.quarantine.put(path, error)
+            return None
+
+    def _path(self, window: str, ending: str = ".json") -> Path:
+        return self._folder / f"{window}{ending}"
 
     def _examine(self, number: int, sites: Iterable[str]) -> None:
         """Find out whether a window is due; sites that wait for it are added to those that wait already."""
         name = self._name(number)
         if self._store.has(name) or self._store.is_past(name):  # from before windows slid: reported there
             return
-        ledger = self._ledgers.get(name)
+        ledger = self._ledger(name)
         if ledger.issuing is None:
             if self._revision_of(self._grid.pane(number)) is None or self._has_lost_panes(number):
                 return
@@ -246,81 +270,74 @@ class SlidingWindows:
 
     def _in_progress(self, window: str) -> HubReport | None:
         """Return a report that was in progress when the hub stopped; None if there is none, or its rows are lost."""
-        issue = self._ledgers.get(window).issuing
-        rows = self._ledgers.rows(window) if issue is not None else None
+        issue = self._ledger(window).issuing
+        rows = self._rows(window) if issue is not None else None
         if issue is None or rows is None:
             return None
-        return HubReport(
-            rows=rows,
-            window=self._grid.window(self._grid.number_of_window(window)),
-            revision=issue.revision,
-            sites=issue.sites,
-            missing=issue.missing,
-            refused=issue.refused,
-            left_out=issue.left_out,
-        )
-
-    def _give_up(self, window: str) -> None:
-        """Forget a window of which nothing is left: its panes are gone, and so are the rows of its report."""
-        ledger = self._ledgers.get(window)
-        before, ledger.issuing = ledger.issuing, None
-        try:
-            self._ledgers.write(window)
-        except OSError:
-            ledger.issuing = before
-            raise
-        self._due.pop(self._grid.number_of_window(window), None)
+        kept = {name: getattr(issue, name) for name in KEPT}
+        return HubReport(rows=rows, window=self._grid.window(self._grid.number_of_window(window)), **kept)
 
     def _make(self, window: str) -> HubReport | None:
         """Make the report of a window, and write to disk that it is in progress; None if it has no pane any more."""
-        number, ledger = self._grid.number_of_window(window), self._ledgers.get(window)
+        number, ledger = self._grid.number_of_window(window), self._ledger(window)
         panes = self._panes(number)
         if not panes:
             return None
-        sketch = self._unions.make(panes)
-        before = self._ledgers.rows(window) or []
+        sketch = self._union(panes)
+        before = self._rows(window) or []
         last = ledger.issued.revision if ledger.issued else None
         if last is None and (panes[-1].revision > 1 or not self._store.has(self._grid.pane(number))):
             last = UNKNOWN  # there may have been a report, and the state that told of it is lost
-        members = self._members(number, panes, revision_after(last), had_rows=ledger.issued is not None)
-        report, valid = self._reporter.make(sketch, members, before)
+        came = [self._attendance(self._grid.pane(pane.number)) for pane in panes]
+        files = self._files(came, only_whole=ledger.issued is not None)
+        draft = self._draft(number, panes, came, revision_after(last))
+        report, valid = self._reporter.make(sketch, draft, files, before)
         if not valid:
-            self._ledgers.leave_out_rows(window, "not the rows of a report")
-        self._ledgers.write_rows(window, report.rows)
-        ledger.issuing = Issue(
-            report.revision,
-            content=_digest(panes),
-            sites=report.sites,
-            missing=report.missing,
-            refused=report.refused,
-            left_out=report.left_out,
-        )
-        try:
-            self._ledgers.write(window)
-        except OSError:
-            ledger.issuing = None
-            raise
+            self._store.quarantine.put(self._path(window, ".jsonl"), "not the rows of a report")
+        write_lines(self._path(window, ".jsonl"), report.rows)
+        kept = {name: getattr(report, name) for name in KEPT}
+        self._change(window, issuing=Issue(content=_digest(panes), **kept))
         return report
 
-    def _members(self, number: int, panes: list[Pane], revision: int, *, had_rows: bool) -> Members:
+    def _union(self, panes: list[Pane]) -> Sketch:
+        """Return the union of the panes of a window, oldest first."""
+        while self._queued and self._queued[0].number < panes[0].number:
+            self._queue.pop()
+            self._queued.pop(0)
+        if self._queued != panes[: len(self._queued)]:  # one has changed, or the window is an earlier one
+            self._queue, self._queued = PaneQueue(), []
+        try:
+            for pane in panes[len(self._queued) :]:
+                self._queue.push(self._load(pane))
+                self._queued.append(pane)
+            return self._queue.union()
+        except BaseException:  # what is in the queue is not known any more
+            self._queue, self._queued = PaneQueue(), []
+            raise
+
+    def _load(self, pane: Pane) -> Sketch:
+        if self._fresh is not None and self._fresh[0] == pane:
+            sketch, self._fresh = self._fresh[1], None
+            return sketch
+        return self._merger.reported_union(self._grid.pane(pane.number)) or Sketch()
+
+    def _draft(self, number: int, panes: list[Pane], came: list[_Attendance], revision: int) -> HubReport:
         """Return who took part in a window. A site that lacks one of the panes is missing.
 
         Panes that nobody has sent count as missing between others; before the first one there was no fleet.
         """
-        came = [self._attendance(self._grid.pane(pane.number)) for pane in panes]
         everyone = set[str]().union(*(pane.sites | pane.missing for pane in came))
         missing = set[str]().union(*(pane.missing for pane in came))
         if len(panes) < number + 1 - panes[0].number:
             missing = everyone
         names = [self._grid.pane(pane) for pane in self._grid.panes_of(number)]
         refused = {site: why for name in names for site, why in self._store.refusals(name).items()}
-        return Members(
-            self._grid.window(number),
-            revision,
-            sorted(everyone - missing),
-            sorted(missing),
-            {site: why for site, why in refused.items() if site not in everyone - missing},
-            self._files(came, only_whole=had_rows),
+        return HubReport(
+            window=self._grid.window(number),
+            revision=revision,
+            sites=sorted(everyone - missing),
+            missing=sorted(missing),
+            refused={site: why for site, why in refused.items() if site not in everyone - missing},
         )
 
     def _attendance(self, pane: str) -> _Attendance:
@@ -352,102 +369,3 @@ class SlidingWindows:
 def _digest(panes: list[Pane]) -> str:
     text = " ".join(f"{pane.number}:{pane.revision}" for pane in panes)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-class _Unions:
-    def __init__(self, grid: Grid, merger: Merger) -> None:
-        self.fresh: tuple[Pane, Sketch] | None = None  # the pane that was merged last
-        self._grid, self._merger = grid, merger
-        self._queue = PaneQueue()
-        self._held: list[Pane] = []  # those in the queue
-
-    def make(self, panes: list[Pane]) -> Sketch:
-        """Return the union of the panes of a window, oldest first."""
-        while self._held and self._held[0].number < panes[0].number:
-            self._queue.pop()
-            self._held.pop(0)
-        if self._held != panes[: len(self._held)]:  # one has changed, or the window is an earlier one
-            self._queue, self._held = PaneQueue(), []
-        try:
-            for pane in panes[len(self._held) :]:
-                self._queue.push(self._load(pane))
-                self._held.append(pane)
-            return self._queue.union()
-        except BaseException:  # what is in the queue is not known any more
-            self._queue, self._held = PaneQueue(), []
-            raise
-
-    def _load(self, pane: Pane) -> Sketch:
-        if self.fresh is not None and self.fresh[0] == pane:
-            sketch, self.fresh = self.fresh[1], None
-            return sketch
-        return self._merger.reported_union(self._grid.pane(pane.number)) or Sketch()
-
-
-class SlidingLedgers:
-    """What a hub has reported of windows that slide. Their panes are in the store, like windows that do not slide.
-
-        STATE/sliding/20261114T120000Z-5m.json      the last report, and one in progress
-        STATE/sliding/20261114T120000Z-5m.jsonl     the rows of the last report that was made
-
-    The rows are on disk before the report counts as in progress. So a hub that is killed meanwhile writes the same rows
-    again, even if some pane has changed.
-    """
-
-    def __init__(self, state: Path, quarantine: Quarantine, times: TimeSource) -> None:
-        self._folder, self._quarantine, self._times = state / FOLDER, quarantine, times
-        self._read: dict[str, Ledger] = {}
-        try:
-            make_folder(self._folder)
-            for left in self._folder.glob(".*.tmp"):  # of a hub that was killed
-                left.unlink()
-        except OSError as error:
-            raise OutputError(f"{self._folder}: cannot be made: {error.strerror}") from None
-
-    def get(self, window: str) -> Ledger:
-        """Return what was reported of a window. If that is damaged, the number of the last report is unknown."""
-        if window not in self._read:
-            self._read[window] = self._parse(window)
-        return self._read[window]
-
-    def _parse(self, window: str) -> Ledger:
-        path = self._path(window)
-        try:
-            return Ledger.parse(parse_json(path), window)
-        except FileNotFoundError:
-            return Ledger()
-        except ValueError as error:
-            self._quarantine.put(path, f"{error}; the window is reported again")
-            return Ledger(issued=Issue(UNKNOWN))
-
-    def write(self, window: str) -> None:
-        write_json(self._path(window), asdict(self.get(window)))
-
-    def rows(self, window: str) -> list[Any] | None:
-        """Return the rows of a window's last report; None if they are damaged."""
-        path = self._path(window, ".jsonl")
-        try:
-            return list(read_lines(path))
-        except ValueError as error:
-            self.leave_out_rows(window, error)
-            return None
-
-    def write_rows(self, window: str, rows: Iterable[Any]) -> None:
-        write_lines(self._path(window, ".jsonl"), rows)
-
-    def leave_out_rows(self, window: str, reason: object) -> None:
-        """Set rows aside that are not those of a report."""
-        self._quarantine.put(self._path(window, ".jsonl"), reason)
-
-    def release(self, window: str) -> None:
-        """Remove the rows of a window that cannot change any more, and free its memory. What was reported stays."""
-        self._path(window, ".jsonl").unlink(missing_ok=True)
-        self._read.pop(window, None)
-
-    def forget(self, age: float) -> None:
-        """Remove what is older than `age` seconds, a bounded number of files at a time."""
-        for window in remove_old(self._folder, age, self._times.wall()):
-            self._read.pop(window, None)
-
-    def _path(self, window: str, ending: str = ".json") -> Path:
-        return self._folder / f"{window}{ending}"

@@ -24,7 +24,7 @@ from superhosts.core.units import format_size
 from superhosts.cubefile.container import CubeReader
 from superhosts.errors import OutputError, SketchFileError, UnreadableError, UsageError
 from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
-from superhosts.fleet.names import SketchId
+from superhosts.fleet.names import SketchId, site_named
 from superhosts.sketch.sketch import Sketch
 
 STATES = ("position.json", "open.json", "status.json")  # small files of an edge in the same folder
@@ -45,12 +45,9 @@ class Spool:
     """Sketches on disk, oldest window first. Safe to use from several threads."""
 
     def __init__(self, folder: Path, site: str, *, cap: int, say: Say) -> None:
-        self.folder = folder
-        self.site = site
-        self.cap = cap
+        self.folder, self.site, self.cap, self._say = folder, site, cap, say
         self.counters = SpoolCounters()
         self.changed = threading.Condition()
-        self._say = say
         self._aside = (folder / "refused", folder / "damaged")
         self._passed_over: set[str] = set()  # entries that are not files and could not be set aside
         try:
@@ -79,7 +76,7 @@ class Spool:
     def _check_sites(self) -> None:
         """Refuse a folder with sketches of another site: this site's link could never deliver them."""
         for path in _sketches(self.folder):
-            other = _site_of(path.name)
+            other = site_named(path.name)
             if other not in (None, self.site):
                 way = f"start it with --site {other} until they are sent, or give each site a folder of its own"
                 raise UsageError(f"{self.folder}: sketches of site {other} wait here, this is {self.site}; {way}")
@@ -93,7 +90,7 @@ class Spool:
         for path in _named_like_sketches(self.folder):
             if not is_plain(path):
                 self._set_aside(path)
-            elif _site_of(path.name) != self.site:
+            elif site_named(path.name) != self.site:
                 self._set_damaged(path, "not the name of a sketch of this site")
             else:
                 found.append(path)
@@ -130,10 +127,7 @@ class Spool:
 
     def settle(self, receipt: Receipt) -> None:
         """Do what a receipt requires: remove the sketch, set it aside, or keep it."""
-        try:
-            if SketchId.parse(receipt.name).site != self.site:
-                return
-        except UsageError:
+        if site_named(receipt.name) != self.site:
             return  # the name becomes a path, so it must be the name of a sketch
         path = self.folder / receipt.name
         with self.changed:
@@ -143,15 +137,10 @@ class Spool:
                 path.unlink(missing_ok=True)
                 self.counters.delivered += 1
             elif receipt.verdict == REFUSED:
-                self._put_aside(path, "refused")
+                self._put_aside(path, self._aside[0])
                 self.counters.refused += 1
-                self._say(
-                    Notice(
-                        f"the hub REFUSES {receipt.name}: {receipt.reason} (kept in {self._aside[0]})",
-                        "refuses",
-                        WARNING,
-                    )
-                )
+                text = f"the hub REFUSES {receipt.name}: {receipt.reason} (kept in {self._aside[0]})"
+                self._say(Notice(text, "refuses", WARNING))
             else:
                 self.verify(path)
             self.changed.notify_all()
@@ -204,16 +193,10 @@ class Spool:
         with self.changed:
             if not is_plain(path):
                 return  # another thread was faster
-            self._put_aside(path, "damaged")
+            self._put_aside(path, self._aside[1])
             self.counters.damaged += 1
-        name = printable(path.name)
-        self._say(
-            Notice(
-                f"DAMAGED in the spool, not sent: {name}: {printable(reason)} (kept in {self._aside[1]})",
-                "damaged",
-                WARNING,
-            )
-        )
+        text = f"{printable(path.name)}: {printable(reason)} (kept in {self._aside[1]})"
+        self._say(Notice(f"DAMAGED in the spool, not sent: {text}", "damaged", WARNING))
 
     def _set_aside(self, path: Path) -> None:
         """Rename an entry that is not a file; if that fails, log it once and skip the entry from then on."""
@@ -226,8 +209,8 @@ class Spool:
                 self._passed_over.add(path.name)
                 self._say(Notice(str(error), "trouble", WARNING))
 
-    def _put_aside(self, path: Path, folder: str) -> None:
-        target = self.folder / folder / path.name
+    def _put_aside(self, path: Path, folder: Path) -> None:
+        target = folder / path.name
         if os.path.lexists(target) and not is_plain(target):
             set_aside(target)
         with contextlib.suppress(FileNotFoundError):
@@ -246,10 +229,8 @@ class Spool:
             if path in waiting:
                 self.counters.dropped += 1
                 full = f"the spool is at its cap of {format_size(self.cap)}"
-                wait = counted(len(waiting), "window waits", "windows wait")
-                self._say(
-                    Notice(f"DROPPED, lost for good: {path.name}; {full}, {wait} for the hub", "dropped", WARNING)
-                )
+                text = f"{path.name}; {full}, {counted(len(waiting), 'window waits', 'windows wait')} for the hub"
+                self._say(Notice(f"DROPPED, lost for good: {text}", "dropped", WARNING))
 
 
 def _named_like_sketches(folder: Path) -> Iterator[Path]:
@@ -265,13 +246,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:  # delivered meanwhile
         return 0
-
-
-def _site_of(name: str) -> str | None:
-    try:
-        return SketchId.parse(name).site
-    except UsageError:  # not a sketch's name
-        return None
 
 
 class LinkSender(Protocol):

@@ -21,11 +21,12 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from superhosts.core.fields import Check, is_fleet_name, refuse, sequence, whole
 from superhosts.core.files import (
     copy_synced,
     is_plain,
@@ -44,7 +45,7 @@ from superhosts.core.text import printable
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource, age_of
 from superhosts.fleet.link import MAX_SAID, MERGED, REFUSED, Receipt, Say
-from superhosts.fleet.names import SketchId, check_site, parse_window_name
+from superhosts.fleet.names import SketchId, parse_window_name
 
 UNKNOWN = 0  # the revision of a report whose number is lost
 LATEST = 1e12  # seconds since 1970, later than any clock shows
@@ -77,17 +78,10 @@ class Issue:
         """Validate a stored report; None if there was none. Raises ValueError if it is invalid."""
         if content is None:
             return None
-        found = _fields(content, "a report")
-        revision, left_out, digest = found.get("revision", 1), found.get("left_out", 0), found.get("content", "")
-        refused = _fields(found.get("refused", {}), "a table of refused sites")
-        if type(revision) is not int or not UNKNOWN <= revision < MAX_REVISIONS:
-            raise ValueError("revision is not a number of reports")
-        if type(left_out) is not int or left_out < 0:
-            raise ValueError("left_out is not a number of hosts")
-        if not all(isinstance(text, str) for text in (digest, *refused.values())):
-            raise ValueError("content or refused is not text")
-        members, missing, sites = _members(found, "members", window), _sites(found, "missing"), _sites(found, "sites")
-        return cls(revision, members, missing, digest, sites, refused, left_out)
+        members, sites = sequence(_sketch_of(window)), sequence(_site)
+        numbers = {"revision": whole(UNKNOWN, MAX_REVISIONS), "left_out": whole(0, MAX_REVISIONS)}
+        texts = {"content": _text, "refused": _reasons}
+        return cls(**_checked(content, {"members": members, "missing": sites, "sites": sites, **numbers, **texts}))
 
 
 @dataclass
@@ -107,16 +101,10 @@ class Ledger:
     @classmethod
     def parse(cls, content: Any, window: str) -> Ledger:
         """Validate a stored ledger, written by this release or a newer one. Raises ValueError if it is invalid."""
-        found = _fields(content, "a ledger")
-        return cls(
-            _time(found, "first"),
-            _time(found, "unreported"),
-            _members(found, "known", window),
-            _members(found, "merged", window),
-            Issue.parse(found.get("issued"), window),
-            Issue.parse(found.get("issuing"), window),
-            _sites(found, "held"),
-        )
+        members = sequence(_sketch_of(window))
+        issues = dict.fromkeys(("issued", "issuing"), lambda value, place: Issue.parse(value, window))
+        times, names = dict.fromkeys(("first", "unreported"), _time), {"known": members, "merged": members}
+        return cls(**_checked(content, {**times, **names, **issues, "held": sequence(_site)}))
 
     @property
     def is_due(self) -> bool:
@@ -144,7 +132,17 @@ class Ledger:
         own = self.issued or Issue(UNKNOWN)
         if issue.revision > own.revision or not own.members:
             self.issued = Issue(max(issue.revision, own.revision), list(issue.members), list(issue.missing))
-        self.held = sorted({*self.held, *filter(_is_site, sites)})  # a site that is also in `known` does no harm here
+        self.held = sorted({*self.held, *filter(is_fleet_name, sites)})  # one also in `known` does no harm
+
+    def change(self, write: Callable[[], None], **changes: Any) -> None:
+        """Change fields and write them; a failed write undoes the change, since only what is on disk counts."""
+        before = {name: getattr(self, name) for name in changes}
+        vars(self).update(changes)
+        try:
+            write()
+        except OSError:
+            vars(self).update(before)
+            raise
 
     @property
     def sites(self) -> set[str]:
@@ -161,50 +159,51 @@ def revision_after(last: int | None) -> int:
     return last + 1 if last != UNKNOWN else max(2, int(time.time()))
 
 
-def _is_site(name: str) -> bool:
-    try:
-        return bool(check_site(name))
-    except UsageError:
-        return False
-
-
-def _fields(content: Any, what: str) -> dict[str, Any]:
+def _checked(content: Any, checks: dict[str, Check]) -> dict[str, Any]:
+    """Return the known fields of a stored object. Raises ValueError if one is invalid."""
     if not isinstance(content, dict):
-        raise ValueError(f"not {what}")
-    return content
+        raise ValueError("not what this program writes")
+    return {name: check(content[name], name) for name, check in checks.items() if name in content}
 
 
-def _time(found: dict[str, Any], name: str) -> float:
-    value = found.get(name, 0.0)
+def _time(value: Any, place: str) -> float:
     if type(value) not in (int, float) or not 0 <= value < LATEST:
-        raise ValueError(f"{name} is not a time")
+        raise refuse(value, place, "a time")
     return float(value)
 
 
-def _texts(found: dict[str, Any], name: str) -> list[str]:
-    texts = found.get(name, [])
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{name} is not a list of names")
-    return texts
+def _text(value: Any, place: str) -> str:
+    if not isinstance(value, str):
+        raise refuse(value, place, "text")
+    return value
 
 
-def _members(found: dict[str, Any], name: str, window: str) -> list[str]:
-    """Return the names of sketches, after checking that all belong to this window."""
-    names = _texts(found, name)
+def _reasons(value: Any, place: str) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise refuse(value, place, "a table of sites")
+    return {site: _text(reason, place) for site, reason in value.items()}
+
+
+def _site(value: Any, place: str) -> str:
+    if not isinstance(value, str) or not is_fleet_name(value):
+        raise refuse(value, place, "a site")
+    return value
+
+
+def _sketch_of(window: str) -> Check:
+    def check(value: Any, place: str) -> Any:
+        if not isinstance(value, str) or not _is_named_for(value, window):
+            raise refuse(value, place, f"a sketch of {window}")
+        return value
+
+    return check
+
+
+def _is_named_for(name: str, window: str) -> bool:
     try:
-        strangers = [each for each in names if SketchId.parse(each).window_name != window]
-    except UsageError as error:
-        raise ValueError(f"{name}: {error}") from None
-    if strangers:
-        raise ValueError(f"{name}: {strangers[0]} is of another window")
-    return names
-
-
-def _sites(found: dict[str, Any], name: str) -> list[str]:
-    try:
-        return [check_site(site, name) for site in _texts(found, name)]
-    except UsageError as error:
-        raise ValueError(str(error)) from None
+        return SketchId.parse(name).window_name == window
+    except UsageError:
+        return False
 
 
 class Quarantine:
@@ -280,17 +279,13 @@ class WindowStore:
                 continue  # not ours
             elif not is_plain_folder(folder):
                 self.quarantine.put(folder, "named like a window, and not a folder")
-            elif self._is_bare(folder):
+            elif all(path.name.startswith(".") and path.suffix == ".tmp" for path in folder.iterdir()):
                 shutil.rmtree(folder, ignore_errors=True)  # neither a sketch nor a union has reached it
         return sorted(path.name for path in self._windows.iterdir() if parse_window_name(path.name))
 
-    def _is_bare(self, folder: Path) -> bool:
-        """Return True if a folder has nothing but temporary files: the hub was killed before anything was in it."""
-        return all(path.name.startswith(".") and path.suffix == ".tmp" for path in folder.iterdir())
-
     def _recover(self, window: str) -> Ledger:
         """Read a ledger, and add sketches that are in the folder only: the hub was killed in between."""
-        ledger, mended = self._read_ledger(window)
+        ledger, mended = self._own_ledger(window)
         for path in self.folder(window).glob("*.cube"):
             if path.name != UNION and not path.name.startswith(".") and not _is_member(path, window):
                 self.quarantine.put(path, "not a sketch of this window")
@@ -303,28 +298,28 @@ class WindowStore:
             (self._past / f"{window}.json").unlink(missing_ok=True)  # its content is in the new ledger
         return ledger
 
-    def _read_ledger(self, window: str) -> tuple[Ledger, bool]:
+    def _own_ledger(self, window: str) -> tuple[Ledger, bool]:
         """Return a window's ledger, and whether it had to be rebuilt."""
-        path, damaged = self.folder(window) / LEDGER, False
+        path, way = self.folder(window) / LEDGER, f"; made again from what lies in {self.folder(window)}"
+        found, damaged = self.read_ledger(path, window, way)
+        if found is not None:
+            return found, False
+        before = self._past_ledger(window)  # exists if the window was being restored from the archive
+        ledger = before or Ledger()
+        if reported := os.path.lexists(self.folder(window) / UNION):
+            revisions = [row.get("revision") for row in self.rows(window) if isinstance(row, dict)]
+            ledger.adopt(Issue(max((each for each in revisions if type(each) is int and each > 0), default=UNKNOWN)))
+        return ledger, damaged or before is not None or reported
+
+    def read_ledger(self, path: Path, window: str, way: str = "") -> tuple[Ledger | None, bool]:
+        """Return a ledger, None if it is missing or damaged, and whether it is damaged: then it is set aside."""
         try:
             return Ledger.parse(parse_json(path), window), False
         except FileNotFoundError:
-            pass
+            return None, False
         except ValueError as error:
-            self.quarantine.put(path, f"{error}; made again from what lies in {self.folder(window)}")
-            damaged = True
-        before = self._past_ledger(window)  # exists if the window was being restored from the archive
-        ledger = before or Ledger()
-        if (found := self._last_issue(window)) is not None:
-            ledger.adopt(found)
-        return ledger, damaged or before is not None or found is not None
-
-    def _last_issue(self, window: str) -> Issue | None:
-        """Return what the folder reveals about a window's last report; None if there are no signs of one."""
-        if not os.path.lexists(self.folder(window) / UNION):
-            return None
-        revisions = [row["revision"] for row in self.rows(window) if _is_revision(row)]
-        return Issue(max(revisions, default=UNKNOWN))
+            self.quarantine.put(path, f"{error}{way}")
+            return None, True
 
     def rows(self, window: str) -> list[Any]:
         """Return the rows of a window's last report, up to the first damaged line."""
@@ -363,7 +358,6 @@ class WindowStore:
         return Receipt(name, MERGED) if ledger is not None and name in ledger.known else None
 
     def refusals(self, window: str) -> dict[str, str]:
-        """Return the sites whose sketches of a window were refused, and why."""
         with self.lock:
             sketch_ids = [(SketchId.parse(name), reason) for name, reason in self._refused.items()]
         return {sketch_id.site: reason for sketch_id, reason in sketch_ids if sketch_id.window_name == window}
@@ -471,12 +465,9 @@ class WindowStore:
     def _past_ledger(self, window: str) -> Ledger | None:
         """Return the ledger of a retired window. A damaged one is replaced: the window remains retired."""
         path = self._past / f"{window}.json"
-        try:
-            return Ledger.parse(parse_json(path), window)
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            self.quarantine.put(path, error)
+        found, damaged = self.read_ledger(path, window)
+        if not damaged:
+            return found
         ledger = Ledger(first=self.times.wall(), unreported=self.times.wall(), issued=Issue(UNKNOWN))
         write_json(path, asdict(ledger))
         return ledger
@@ -498,11 +489,4 @@ def remove_old(folder: Path, age: float, now: float) -> list[str]:
 
 def _is_member(path: Path, window: str) -> bool:
     """Return True if a plain file has the name of a site's sketch of this window."""
-    try:
-        return SketchId.parse(path.name).window_name == window and is_plain(path)
-    except UsageError:
-        return False
-
-
-def _is_revision(row: Any) -> bool:
-    return isinstance(row, dict) and type(row.get("revision")) is int and row["revision"] > 0
+    return _is_named_for(path.name, window) and is_plain(path)

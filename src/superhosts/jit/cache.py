@@ -157,7 +157,6 @@ def is_cold(function: Callable[..., Any]) -> bool:
 
 
 def cache_folder(function: Callable[..., Any]) -> str | None:
-    """Return the folder in which the machine code of `function` is kept; None if numba cannot write anywhere."""
     return getattr(getattr(function, "_cache", None), "cache_path", None)
 
 
@@ -345,10 +344,7 @@ def _read_trusted(path: Path, size: int = -1) -> bytes:
 
 
 def load_stamped(path: Path, stamp: bytes) -> bytes | None:
-    """Return the content of a file that `save_stamped` wrote; None unless the stamp is this one and all is whole.
-
-    So files of earlier versions, damaged ones, or those of other users do no harm.
-    """
+    """Return the content of a file that `save_stamped` wrote; None unless it has this stamp, is whole and trusted."""
     data = _read_trusted(path)
     payload = data[2 * DIGEST :]
     return payload if data[: 2 * DIGEST] == stamp + digest_of(payload) else None
@@ -480,7 +476,6 @@ def _describe_code(code: CodeType, variables: dict[str, Any], seen: dict[Functio
 
 
 def _describe_global(path: tuple[str, ...], variables: dict[str, Any], seen: dict[FunctionType, int]) -> Any:
-    """Describe a global variable; of a module, the attribute that is read."""
     name, *attributes = path
     value = variables[name] if name in variables else getattr(builtins, name, f"{name} is not defined")
     for attribute in attributes:

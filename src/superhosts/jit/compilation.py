@@ -50,10 +50,7 @@ def is_tested() -> bool:
 
 
 def before_compiling(call: Callable[[], None], after: Callable[[float], None] | None = None) -> None:
-    """Call `call` once, when this process is about to compile something that it did not find on disk.
-
-    `tell_seconds` calls `after` with the seconds that compiling took.
-    """
+    """Call `call` once before this process compiles, and `after` (by `tell_seconds`) with the seconds that it took."""
     _waiting[:], _work.after, _work.seconds = [call], after, 0.0
 
 

@@ -101,11 +101,7 @@ def call_address(_context: Any, _address: Any, words: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def byte_marks(_context: Any, _address: Any) -> Any:
-    """Return 48 bits about the 16 bytes at an address: which are no digits, above them which are dots, then zeros.
-
-    A vector register holds all of them. Vectors are not part of Python, so the instructions are given here; LLVM
-    translates them for every processor.
-    """
+    """Return 48 bits about the 16 bytes at an address: which are no digits, above them which are dots, then zeros."""
 
     def generate(_target: Any, builder: Any, _types: Any, values: Any) -> Any:
         vector, bits, word = ir.VectorType(ir.IntType(8), MARKED_BYTES), ir.IntType(MARKED_BYTES), ir.IntType(64)
@@ -155,7 +151,6 @@ def _call(builder: Any, kind: Any, name: str, *values: Any) -> Any:
 
 
 def _spread(builder: Any, word: Any) -> Any:
-    """Return a line of which every word is this one."""
     none, numbers = ir.Constant(_LINE, ir.Undefined), ir.VectorType(ir.IntType(32), LINE_WORDS)
     first = builder.insert_element(none, word, ir.Constant(ir.IntType(32), 0))
     return builder.shuffle_vector(first, none, ir.Constant(numbers, [0] * LINE_WORDS))

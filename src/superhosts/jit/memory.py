@@ -1,27 +1,46 @@
-"""Determine how much memory this process may use: that of the machine, or less if a container or ulimit restricts it.
+"""Memory: how much this process may use, and buffers that are used again when nobody has them any more.
+
+A process may use the memory of the machine, or less if a container or ulimit restricts it.
 
 The limits of a container are files of its control groups (cgroups): the process's own group and all of its ancestors,
 in version 2 (`memory.max`) or version 1 (`memory.limit_in_bytes`). The smallest limit applies.
+
+Threads that work on packets fill a megabyte every half millisecond. Memory that is fresh from the system for each of
+these costs a tenth of that time, because the system has to clear it; and to give it back stops all threads for a
+moment. So memory is lent, and goes back to the lender when the last view of it is gone.
 """
 
 from __future__ import annotations
 
+import errno
+import math
+import mmap
 import os
+import re
 import resource
+import threading
+import weakref
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 PROC = Path("/proc/self")
 SPARE = 16 << 20  # bytes that a process has left unless it is out of memory
+LEAST_REUSED = 1 << 22  # bytes from which on memory comes from the system for each array, and goes back to it
 _FILES = {"cgroup2": "memory.max", "cgroup": "memory.limit_in_bytes"}
 
 
 def memory_of_machine(proc: Path = PROC) -> int:
-    """Return the bytes that this process can use at most: the minimum over machine, control groups and RLIMIT_AS."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     own, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return min([physical, *([] if own == resource.RLIM_INFINITY else [own]), *_group_limits(proc)])
+    groups = [int(line) for file in _limit_files(proc) for line in _lines(file) if line.isdecimal()]  # "max": no limit
+    return min([physical, *([] if own == resource.RLIM_INFINITY else [own]), *groups])
 
 
 def memory_left(proc: Path = PROC) -> int:
@@ -44,19 +63,9 @@ def memory_used(proc: Path = PROC) -> int:
         return 0
 
 
-def _group_limits(proc: Path) -> Iterator[int]:
-    for file in _limit_files(proc):
-        for line in _lines(file):
-            if line.isdecimal():  # "max" means no limit.
-                yield int(line)
-
-
 @cache
 def _limit_files(proc: Path) -> list[Path]:
-    """Return the limit files of the process's control groups, up to the root of each mounted hierarchy.
-
-    Only the paths are cached: limits may change while a process runs, its groups do not.
-    """
+    """Return the limit files of the process's control groups and their ancestors. Limits may change, paths do not."""
     groups = _groups(proc)
     found = []
     for kind, root, mount in _mounts(proc):
@@ -87,12 +96,8 @@ def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in _FILES:
             continue
         if kind[0] == "cgroup2" or "memory" in kind[2].split(","):
-            yield kind[0], fields[3], Path(_unescaped(fields[4]))
-
-
-def _unescaped(path: str) -> str:
-    """Decode a path from mountinfo, which writes whitespace and backslashes as octal escapes."""
-    return path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+            path = re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), fields[4])
+            yield kind[0], fields[3], Path(path)
 
 
 def _lines(file: Path) -> list[str]:
@@ -100,3 +105,67 @@ def _lines(file: Path) -> list[str]:
         return file.read_text(errors="replace").splitlines()
     except OSError:
         return []
+
+
+class Lender:
+    """Lends arrays of `size` bytes. Any thread may borrow and drop one. Bytes that are never written cost nothing."""
+
+    def __init__(self, size: int, *, huge: bool = False, most: int | None = None) -> None:
+        self.size = size
+        self.huge = huge  # in huge pages where the system has them: for memory that is used as a whole
+        self.made = 0  # times that memory came from the system
+        self._free: deque[mmap.mmap] = deque(maxlen=most)  # memory that nobody has; more goes back to the system
+
+    def borrow(self) -> NDArray[np.uint8]:
+        """Return bytes with any content. Their memory comes back when the array, and with it every view, is gone."""
+        try:
+            memory = self._free.pop()
+        except IndexError:  # all of it is lent
+            memory = _new_memory(self.size, huge=self.huge)
+            self.made += 1  # nearly right if two threads do this at once
+        lent = np.frombuffer(memory, np.uint8)  # the base of its views, as its own base is not an array
+        weakref.finalize(lent, self._free.append, memory).atexit = False
+        return lent
+
+
+class Reuse:
+    """While one of these objects exists, memory of `new_words` that need not be cleared is lent by it."""
+
+    _users: ClassVar[weakref.WeakSet[Reuse]] = weakref.WeakSet()
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, most: int) -> None:
+        """Keep the memory of at most so many arrays of each size that nobody has."""
+        self._most = most
+        self._lenders: dict[int, Lender] = {}  # by size
+        with self._lock:
+            self._users.add(self)
+
+    @classmethod
+    def lender(cls, size: int) -> Lender | None:
+        """Return a lender of arrays of this size; None if nobody would use them again."""
+        with cls._lock:
+            user = next(iter(cls._users), None)
+        return None if user is None else user._lenders.setdefault(size, Lender(size, huge=True, most=user._most))
+
+
+def new_words(shape: tuple[int, ...], *, cleared: bool) -> NDArray[np.uint64]:
+    """Return an array of words: zeros, or with any content, which may be memory that was used before."""
+    if cleared:
+        return np.zeros(shape, np.uint64)  # by the system, and only where it is used
+    size = 8 * math.prod(shape)
+    lender = Reuse.lender(size) if size >= LEAST_REUSED else None
+    return np.empty(shape, np.uint64) if lender is None else lender.borrow().view(np.uint64).reshape(shape)
+
+
+def _new_memory(size: int, *, huge: bool) -> mmap.mmap:
+    try:
+        memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        if error.errno == errno.ENOMEM:
+            raise MemoryError(f"no {size:,} bytes of memory") from error
+        raise
+    if huge and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # The system has none.
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory

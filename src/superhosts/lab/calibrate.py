@@ -23,7 +23,7 @@ from superhosts.detectors.plan.prediction import Prediction, predict
 from superhosts.errors import InputError, ThresholdWarning, UsageError
 from superhosts.lab.experiment import Makers, Panels, why_nothing
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, joined, known, score
-from superhosts.pipeline.scan import RunOptions, Scan
+from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import Name, open_inputs
 from superhosts.sources.tables.mapping import as_map
@@ -36,8 +36,6 @@ LEAST_MEMORY = 64 << 10
 
 @dataclass
 class Trial:
-    """A cube of one memory over all windows."""
-
     memory: int
     scores: dict[float, Score] = field(default_factory=dict)  # by threshold
     estimates: list[Estimates] = field(default_factory=list)  # of hosts at the threshold asked for, by window
@@ -65,7 +63,6 @@ class Trial:
         return threshold
 
     def to_dict(self, threshold: float) -> dict[str, Any]:
-        """Return the results at a threshold as plain numbers by name."""
         score, estimates, fill = self.scores[threshold], self.all_estimates(), self.fill
         expected = self.expected.get(threshold)
         return {
@@ -195,8 +192,7 @@ def calibrate(
     )
     given = {} if exact is None else {"exact": exact}
     panels = Panels(cubes_around(parse_size(memory), key=key, device=device, **given), settings)
-    sources = open_inputs(names, tables=TableOptions(format, as_map(map), time))
-    run = Scan(sources, settings, RunOptions(find=False), make_detector=panels.make)
+    run = panels.run(open_inputs(names, tables=TableOptions(format, as_map(map), time)))
     result = judge(run, panels, error=share, thresholds=thresholds_below(threshold))
     if not result.windows:
         raise InputError(
@@ -210,12 +206,10 @@ def _several(values: str | Sequence[str]) -> Sequence[str]:
 
 
 def thresholds_below(threshold: float) -> list[float]:
-    """Return the lower thresholds that are tried, too."""
     return [least for least in (threshold / 8, threshold / 4, threshold / 2) if least >= 16]
 
 
 def sizes_around(memory: int) -> list[int]:
-    """Return the memories to try: a quarter, half, once and twice what was asked for."""
     return [size for size in (memory // 4, memory // 2, memory, 2 * memory) if size >= LEAST_MEMORY or size == memory]
 
 

@@ -18,7 +18,6 @@ from superhosts.errors import InputError, UsageError
 from superhosts.lab.experiment import (
     Contestant,
     Make,
-    Makers,
     Mean,
     Panels,
     Row,
@@ -31,7 +30,6 @@ from superhosts.lab.lineup import ENTRANTS, Entrant
 from superhosts.lab.own import Adapted, MakeOwn, load_class, name_of
 from superhosts.lab.rivals import RIVALS
 from superhosts.lab.rivals.base import Rival
-from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import Name, open_inputs
 from superhosts.sources.synthetic.traffic import Traffic
@@ -145,7 +143,8 @@ def compare(
         return result
     prefixes = (inner,) if isinstance(inner, str) else inner
     settings = Settings(inner=prefixes, special=special, window=window, threshold=threshold, families=FAMILIES)
-    run, panels = comparing_run(open_inputs(names, tables=TableOptions(format, as_map(map), time)), settings, makers)
+    panels = Panels(lambda _bits: makers, settings)
+    run = panels.run(open_inputs(names, tables=TableOptions(format, as_map(map), time)))
     result.rows += [each.row for judged in on_inputs(run, panels, least, given) for each in judged]
     if not result.rows:
         raise InputError(
@@ -155,8 +154,6 @@ def compare(
 
 
 class SharedSettings(NamedTuple):
-    """What all entrants of a comparison have in common."""
-
     threshold: float
     device: str
     memory: str | int | None = None  # of each; None: as its paper, or we, set it
@@ -243,11 +240,3 @@ def shared_settings(threshold: float, memory: str | int | None, device: str, tra
         flows=None if traffic is None else traffic.flows,
         key=None if traffic is None else DEFAULT_KEY,  # the same traffic must give the same scores everywhere
     )
-
-
-def comparing_run(
-    sources: Sequence[Any], settings: Settings, makers: Makers[Contestant], **events: Any
-) -> tuple[Scan, Panels[Contestant]]:
-    """Return a run whose sketches are panels of detectors, and the panels. `events` are those of `Scan`."""
-    panels = Panels(lambda _bits: makers, settings)
-    return Scan(sources, settings, RunOptions(find=False), make_detector=panels.make, **events), panels

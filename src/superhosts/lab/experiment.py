@@ -28,9 +28,10 @@ from superhosts.detectors.lock import locked
 from superhosts.lab.own import Adapted
 from superhosts.lab.rivals.base import Rival
 from superhosts.lab.scores import Estimates, Truth, ask_all, known, score
-from superhosts.pipeline.scan import Counters, Scan
+from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
+from superhosts.sources.base import Source
 from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_packets
 
 WARM = 1000  # hosts of a first, untimed update
@@ -164,8 +165,7 @@ class Panel(Exact, Generic[Compared]):
 class Panels(Generic[Compared]):
     """Makes the panels of a run, one for each part of a window, and hands them out as the windows close.
 
-    `makers` returns the functions that make the detectors to compare, for hosts of this many bits. The run takes `make`
-    as its `make_detector`.
+    `makers` returns the functions that make the detectors to compare, for hosts of this many bits.
     """
 
     def __init__(self, makers: Callable[[int], Makers[Compared]], settings: Settings) -> None:
@@ -176,8 +176,11 @@ class Panels(Generic[Compared]):
         """Compile what the detectors need. Every window has new detectors, which share the compiled code."""
         Panel(self._makers(32)).warm_up(threshold)
 
-    def make(self, part: Part) -> Detector:
-        """Return the panel of a part of a new window."""
+    def run(self, sources: Sequence[Source], **events: Any) -> Scan:
+        """Return a run whose sketches are panels. `events` are those of `Scan`."""
+        return Scan(sources, self._settings, RunOptions(find=False), make_detector=self._make, **events)
+
+    def _make(self, part: Part) -> Detector:
         host = self._settings.host_format(part)
         panel = Panel(self._makers(host.key_bits), host.key_bits)
         for detector in (panel, *panel.detectors.values()):
@@ -187,7 +190,6 @@ class Panels(Generic[Compared]):
         return panel
 
     def of(self, run: Scan) -> Iterator[tuple[Window, Panel[Compared]]]:
-        """Yield the panels of all windows of the run."""
         for result in run:
             for detector in result.sketch.parts.values():
                 yield result.window, self._open.pop(id(detector))
@@ -312,6 +314,5 @@ def averages(rows: Sequence[Row]) -> list[Mean]:
 
 
 def _mean(rows: Sequence[Row], column: str) -> float | None:
-    """Return the mean over the windows that have a value."""
     values = [value for row in rows if (value := getattr(row, column)) is not None]
     return fmean(values) if values else None

@@ -136,7 +136,6 @@ def drawn_hosts(true: NDArray[np.int64], most: int = MOST_DRAWN) -> NDArray[np.i
 
 
 def drawn_words(hosts: int, most: int = MOST_DRAWN) -> str:
-    """Say how many hosts of so many are drawn, if not all."""
     return f"drawn, evenly by rank: {most} of {counted(hosts, 'host')}" if hosts > most else ""
 
 
@@ -287,8 +286,6 @@ DETECTOR_STEP = 0.04  # of a doubling of the memory: between the marks of two de
 
 @dataclass(frozen=True)
 class Facts:
-    """What the figures of a comparison depend on, besides its rows."""
-
     threshold: float
     key: str  # in words
     command: str
@@ -370,7 +367,6 @@ def _note(rows: Sequence[Row], facts: Facts, extra: str) -> Note:
 
 
 def _how_many(facts: Facts) -> str:
-    """Say which hosts are drawn, if not all."""
     most = max(len(each.true) for each in facts.estimates.values())
     return drawn_words(most, MOST_IN_SMALL)
 
@@ -498,7 +494,6 @@ def plot_curves(axes: Any, rows: Sequence[Row], column: str) -> None:
 
 
 def plot_each(figure: Any, facts: Facts, painter: Callable[..., Any]) -> None:
-    """Draw one small figure for each detector, on the same scales."""
     count = len(facts.estimates)
     lines = -(-count // ABREAST)
     grid = figure.subplots(lines, min(ABREAST, count), sharex=True, sharey=True, squeeze=False)

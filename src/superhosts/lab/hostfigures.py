@@ -22,8 +22,6 @@ BOUND = OKABE_ITO["blue"]
 
 
 class Columns(NamedTuple):
-    """A row of one host, and the columns from which its number follows."""
-
     row: Row
     columns: Sequence[dict[str, Any]]
 
@@ -57,7 +55,6 @@ def plot_hosts(axes: Any, rows: Sequence[Row]) -> None:
 
 
 def draw_history(rows: Sequence[Row], path: Path, note: Note) -> list[Path]:
-    """Draw one host over windows and sites."""
     return draw([path], 2.6, note, lambda figure: plot_history(figure.subplots(), rows))
 
 
@@ -91,7 +88,6 @@ def plot_history(axes: Any, rows: Sequence[Row]) -> None:
 
 
 def draw_columns(found: Sequence[Columns], path: Path, note: Note) -> list[Path]:
-    """Draw how the number of one host comes about in each part of a sketch."""
     heights = [0.75 + 0.17 * len(each.columns) for each in found]
 
     def paint(figure: Any) -> None:
@@ -169,7 +165,6 @@ def _series_of(row: Row) -> str:
 
 
 def _part(row: Row) -> str:
-    """Return side and direction where they say something."""
     words = [word for word in (row["side"], row["direction"]) if word not in ("inner", "any")]
     return f"{' '.join(words)}: " if words else ""
 
@@ -183,14 +178,12 @@ def _words(row: Row) -> str:
 
 
 def _middle(row: Row) -> datetime:
-    """Return the middle of a row's window."""
     start, end = (datetime.fromisoformat(row[name]) for name in ("window_start", "window_end"))
     middle = start + (end - start) / 2
     return middle.astimezone() if shows_local() else middle
 
 
 def _show_times(axes: Any, first: str) -> None:
-    """Write times on the horizontal axis in short, and the day of the first window below."""
     dates: Any = import_module("matplotlib.dates")
     locator = dates.AutoDateLocator(maxticks=6)
     axes.xaxis.set_major_locator(locator)

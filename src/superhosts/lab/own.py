@@ -86,7 +86,6 @@ def load_class(text: str) -> MakeOwn:
 
 
 def name_of(make: MakeOwn) -> str:
-    """Return the module and the name of a class or function."""
     return f"{getattr(make, '__module__', '?')}:{getattr(make, '__qualname__', type(make).__qualname__)}"
 
 

@@ -23,8 +23,6 @@ from superhosts.detectors.exact import Exact
 
 
 class Truth:
-    """The exact number of peers of every host of a window."""
-
     def __init__(self, hosts: Addresses, peers: NDArray[np.int64]) -> None:
         self._hosts, self._peers = _sortable(hosts), peers
         order = np.argsort(self._hosts)
@@ -50,7 +48,6 @@ class Truth:
         return np.where(self._hosts[place] == wanted, self._peers[place], 0)
 
     def at_least(self, threshold: float) -> tuple[Addresses, NDArray[np.int64]]:
-        """Return the super hosts and their peers."""
         chosen = self._peers >= threshold
         return self._columns[chosen], self._peers[chosen]
 
@@ -72,17 +69,14 @@ class Score(NamedTuple):
 
     @property
     def fnr(self) -> float:
-        """False negative rate."""
         return self.missed / self.true if self.true else math.nan
 
     @property
     def fpr(self) -> float:
-        """False positive rate."""
         return self.false / self.true if self.true else math.nan
 
     @property
     def ftr(self) -> float:
-        """False total rate."""
         return self.fnr + self.fpr
 
 
@@ -129,7 +123,6 @@ class Estimates(NamedTuple):
 
     @property
     def coverage(self) -> float:
-        """Share of intervals that hold the truth."""
         return float(self.held.mean()) if len(self.true) and not np.isnan(self.high).all() else math.nan
 
 
@@ -138,7 +131,6 @@ def joined(several: Sequence[Estimates]) -> Estimates:
 
 
 def ask_all(detector: Detector, truth: Truth, threshold: float) -> Estimates:
-    """Ask a detector for every true super host."""
     hosts, true = truth.at_least(threshold)
     rows = detector.estimate_many(hosts)
     high = np.where(rows.peers_high == UNBOUNDED, np.inf, rows.peers_high)

@@ -36,15 +36,8 @@ OKABE_ITO = {
     "vermillion": "#D55E00",
     "purple": "#CC79A7",
 }
-SERIES = (
-    "vermillion",
-    "blue",
-    "green",
-    "purple",
-    "orange",
-    "sky",
-    "black",
-)  # in the order of their use; yellow is pale
+# In the order of their use; yellow is pale.
+SERIES = ("vermillion", "blue", "green", "purple", "orange", "sky", "black")
 SHAPES = "osD^vPX"
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "superhosts",  # Names inside the file depend on nothing else.
@@ -71,8 +64,6 @@ STYLE: dict[Any, Any] = {
 
 
 class Note(NamedTuple):
-    """What a figure says about itself: under it, and in the metadata of its file."""
-
     caption: str
     command: str
 
@@ -86,7 +77,6 @@ class Look(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Arguments of matplotlib's `plot` and `errorbar`."""
         face = "white" if self.is_open else self.colour
         return {"color": self.colour, "marker": self.marker, "mfc": face, "mec": self.colour}
 
@@ -141,7 +131,6 @@ def prepare_file(path: Path | None, option: str = "--plot") -> None:
 
 
 def _check(path: Path, folder: Path) -> None:
-    """Raise if the folder of a path does not exist or is not writable."""
     if not folder.is_dir():
         raise OutputError(f"{path}: figures cannot be written there: {folder} is not a folder")
     try:
@@ -170,7 +159,6 @@ def draw(files: Sequence[Path], height: float, note: Note, paint: Callable[[Any]
 
 
 def _metadata(kind: str, command: str) -> dict[str, str | None]:
-    """Return what a file says about itself: the command, and no time."""
     if kind == ".svg":
         return {"Date": None, "Description": command}
     if kind == ".pdf":

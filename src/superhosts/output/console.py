@@ -10,22 +10,17 @@ from typing import Any, Protocol
 
 from superhosts.core.notices import ERROR, LONGEST, Notice, json_line, text_line
 from superhosts.core.text import printable
-from superhosts.errors import use_tracebacks
+from superhosts.errors import SuperhostsError, use_tracebacks
 from superhosts.jit.compilation import before_compiling, is_tested, tell_seconds
 from superhosts.output.streams import ERASE
 
 
 class Log(Protocol):
-    """Takes lines for standard error and writes them in a thread of its own."""
+    """Takes lines for standard error. `show` puts a last line on the terminal, in place of the one before."""
 
-    def write(self, text: str) -> None:
-        """Take one line."""
-
-    def show(self, status: str) -> None:
-        """Show a last line on the terminal, in place of the one before."""
-
-    def status(self) -> dict[str, int]:
-        """Return how many lines wait, and how many were dropped."""
+    def write(self, text: str) -> None: ...
+    def show(self, status: str) -> None: ...
+    def status(self) -> dict[str, int]: ...
 
 
 OUT_OF_MEMORY = "out of memory; use less --memory"
@@ -35,7 +30,6 @@ _status = ""  # the last line of the terminal, which is no message: how far the 
 
 
 def use_log(log: Log | None) -> None:
-    """Send all further lines to a log; None: to standard error again."""
     global _log
     _log = log
 
@@ -47,17 +41,14 @@ def use_log_format(format: str) -> None:
 
 
 def rendered(text: str) -> str:
-    """Return a line as it is written."""
     return json_line(text) if _is_json else text_line(text)
 
 
 def has_log() -> bool:
-    """Return True if lines go to a log."""
     return _log is not None
 
 
 def log_status() -> dict[str, int]:
-    """Return how many lines wait for standard error, and how many were dropped."""
     return _log.status() if _log is not None else {"waiting": 0, "dropped": 0}
 
 
@@ -99,7 +90,6 @@ def is_terminal() -> bool:
 
 
 def confirmed(question: str) -> bool:
-    """Ask a question on the terminal; return True if the answer is y or yes."""
     sys.stderr.write(f"{printable(question, most=LONGEST)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -117,28 +107,35 @@ def announce_compiling(*, quiet: bool = False) -> None:
 
 
 def tell(text: str) -> None:
-    """Write one line for the operator of a service, which the journal or the container's log keeps."""
     say(text.after("superhosts: ") if isinstance(text, Notice) else f"superhosts: {text}")
 
 
 def say_error(error: object) -> None:
-    """Write the error that ends the program."""
     say(Notice(f"superhosts: {error}", "error", ERROR))
 
 
+class ReportedErrors:
+    """Errors that are reported when they come, and kept for the exit status."""
+
+    def __init__(self) -> None:
+        self.found: list[SuperhostsError] = []
+
+    def add(self, error: SuperhostsError) -> None:
+        if len(self.found) < 100:  # one is enough for the exit status, and a folder may be followed for months
+            self.found.append(error)
+        say_error(error)
+
+
 def say_traceback(text: str) -> None:
-    """Write the lines of a traceback."""
     for line in text.splitlines():
         say(Notice(line, "traceback", ERROR))
 
 
 def show_tracebacks(wanted: bool) -> None:
-    """Write the tracebacks of internal errors from now on (--verbose), or no longer."""
     use_tracebacks(say_traceback if wanted else None)
 
 
 def command_line(arguments: Sequence[str]) -> str:
-    """Return the command as a user would type it."""
     return shlex.join(["superhosts", *arguments[1:]])
 
 

@@ -1,4 +1,6 @@
-"""A destination that sends: reports wait in a queue, and a thread of its own delivers them.
+"""Destinations that work in threads of their own: reports wait in a queue, in memory or on disk, and a thread delivers.
+
+`Delivery` has a sender; `BackgroundOutput` writes a file or standard output of a service in the same way.
 
 `write` only queues, so a receiver that is slow, down or hangs never delays the run or other destinations. Attempts that
 fail are repeated after pauses that double from one second to a minute, with jitter, so that the sensors of a fleet do
@@ -19,56 +21,48 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, Any, ClassVar
 
 from superhosts.core.files import hold_folder, is_plain, parse_json, replacing, set_aside_and_report, sync_folder
 from superhosts.core.notices import WARNING, Notice
+from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
 from superhosts.errors import OutputError, internal_error
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
-from superhosts.output.records import Batch, batches_of, make_record
+from superhosts.output.records import NAMES, Batch, batches_of, digest_of, make_record
 from superhosts.output.report import Report, Row
-from superhosts.output.senders import PermanentError, Sender, TemporaryError, reason_of
+from superhosts.output.senders import Address, PermanentError, Sender, TemporaryError, reason_of
 
 ENDING = 2.0  # seconds: the longest pause between attempts while the run waits for the queue
 LAST_MOMENT = 5.0  # seconds that a service waits for a queue on disk, which the next run continues
 IDLE = 60.0  # seconds after which a thread without work looks again
 TOLD = 100  # lost reports between two lines about them
+PATIENCE = 2.0  # seconds that the run waits for a report to be written in this process
 MOST_WAITING = 10_000  # batches
 MEMORY_CAP = 16 << 20  # bytes of batches that wait in memory
 _NAME = re.compile(r"([0-9]{20})\.json")
 
 
-class Deadline:
-    """The end of waiting, for all destinations of a run together. The clock starts with the first question."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self._end: float | None = None
-
-    def left(self, most: float) -> float:
-        """Return the seconds that are left, at most `most` from the first question on."""
-        if self._end is None:
-            self._end = time.monotonic() + min(self.seconds, most)
-        return max(self._end - time.monotonic(), 0.0)
-
-
-@dataclass(frozen=True)
+@dataclass
 class DeliveryOptions:
     """How reports wait for destinations that send. Each run has an object of its own, as its deadline is in it."""
 
     queue: Path | None = None  # a folder with a queue for each destination; None: they wait in memory
     cap: int = 64 << 20  # bytes in the queue of one destination
+    most: int = MOST_WAITING  # batches there
     wait: float = 30.0  # seconds that a run waits for its queues at its end
     site: str = ""  # which installation sends
     say: Callable[[str], None] = lambda _text: None
     once: bool = False  # a report that is handed in again, after a restart too, is not written to a file again
     first_pause: float = 1.0  # seconds between two attempts
     last_pause: float = 60.0
-    deadline: Deadline = field(init=False)
+    _deadline: float | None = field(default=None, init=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "deadline", Deadline(self.wait))
+    def time_left(self, most: float) -> float:
+        """Return the seconds left for all destinations together: `wait`, at most `most`, from the first question on."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + min(self.wait, most)
+        return max(self._deadline - time.monotonic(), 0.0)
 
     def folder_of(self, sender: Sender) -> Path | None:
         """Return the folder of a destination's queue. Another password leads to the same folder."""
@@ -81,8 +75,6 @@ class DeliveryOptions:
 
 
 class Delivery(Destination):
-    """Queues reports, and delivers them in a thread of its own."""
-
     batches: ClassVar[type[Batch]] = Batch  # that wait in the queue
 
     def __init__(self, sender: Sender, run: RunKind = RUN_THAT_ENDS, options: DeliveryOptions | None = None) -> None:
@@ -93,7 +85,8 @@ class Delivery(Destination):
         self.refused = 0  # batches that the receiver will never take
         self.repeats_alerts = sender.repeat_after is not None
         self._sender, self._options, self._say = sender, options, options.say
-        self._outbox = Outbox(options.folder_of(sender), cap=options.cap, say=options.say, kind=self.batches)
+        self.folder = options.folder_of(sender)  # of the queue; None: it is in memory
+        self._outbox = Outbox(self.folder, cap=options.cap, most=options.most, say=options.say, kind=self.batches)
         self._ending, self._stopped, self._wake = threading.Event(), threading.Event(), threading.Event()
         self._failed = self._repeat_failed = False  # the last attempt
         self._told = 0
@@ -106,19 +99,16 @@ class Delivery(Destination):
     def _prepare(self) -> None:
         """Look at what an earlier run has left, before the first delivery."""
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder of the queue; None if it is in memory."""
-        return self._outbox.folder
-
     def _write(self, report: Report) -> None:
         for batch in batches_of(report, self._options.site, self._sender.most_records):
             self.send(batch)
 
-    def send(self, batch: Batch) -> None:
-        """Queue a batch of any kind of records."""
-        self._outbox.put(batch)
-        self._tell_losses()
+    def send(self, batch: Batch, patience: float = 0.0) -> None:
+        self._outbox.put(batch, patience)
+        dropped = self._outbox.dropped
+        if dropped and (not self._told or dropped >= self._told + TOLD):
+            self._told = dropped
+            self._say(Notice(f"{self.name}: its queue is full; reports LOST so far: {dropped}", "lost", WARNING))
 
     def keep_open(self, rows: Sequence[Row]) -> None:
         """Send these alerts again and again, from now on, in the thread that delivers."""
@@ -130,34 +120,28 @@ class Delivery(Destination):
 
     def close(self) -> None:
         """Wait for the queue, up to the limit. OutputError: reports are lost, or a run that ends could not send all."""
-        text = self._finish()
-        if text:
+        if text := self._finish():
             raise OutputError(text)
 
     def abandon(self) -> None:
-        """Do the same after a run that failed for another reason."""
-        text = self._finish()
-        if text:
+        if text := self._finish():
             self._say(text)
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes of the batches that wait."""
         return self._outbox.size
 
     def status(self) -> dict[str, int]:
-        """Return the counters, with what waits, was dropped and was delivered."""
         dropped = self._outbox.dropped + self.refused
         return super().status() | {"waiting": len(self._outbox), "dropped": dropped, "delivered": self.delivered}
 
     def _finish(self) -> Notice | None:
-        """Wait for the queue, stop the thread, and return what was not delivered."""
         keeps = self.run.endless and self._outbox.folder is not None
         self._ending.set()
         self._wake.set()
         with self._outbox.changed:
             while len(self._outbox):
-                left = self._options.deadline.left(LAST_MOMENT if keeps else self._options.wait)
+                left = self._options.time_left(LAST_MOMENT if keeps else self._options.wait)
                 if not left or not self._thread.is_alive():
                     break
                 self._outbox.changed.wait(left)
@@ -248,17 +232,108 @@ class Delivery(Destination):
         else:
             self._repeat_failed = False
 
-    def _tell_losses(self) -> None:
-        dropped = self._outbox.dropped
-        if dropped and (not self._told or dropped >= self._told + TOLD):
-            self._told = dropped
-            self._say(Notice(f"{self.name}: its queue is full; reports LOST so far: {dropped}", "lost", WARNING))
+
+@dataclass(frozen=True)
+class ReportBatch(Batch):
+    """The rows of one report; `span`: when its window begins and ends, in nanoseconds."""
+
+    span: tuple[int, int] | None = None
+    title: str = ""
+    notes: Sequence[str] = ()
+    is_incomplete: bool = False
+
+    @classmethod
+    def of(cls, report: Report) -> ReportBatch:
+        """Return the rows of a report. The same report has the same id, also if more names of its hosts are known."""
+        span = None if report.window is None else (report.window.start, report.window.end)
+        rows = [dict(row) for row in report.rows]
+        plain = [{name: value for name, value in row.items() if name not in NAMES} for row in rows]
+        about = json.dumps([span, report.revision, plain], default=str).encode()
+        words = {"title": report.title, "notes": list(report.notes), "is_incomplete": report.is_incomplete}
+        return cls(digest_of(about), rows, revision=report.revision, span=span, **words)  # type: ignore[arg-type]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the batch as a dictionary that JSON can hold; its rows are many, and not copied."""
+        return dict(vars(self))
+
+    @property
+    def report(self) -> Report:
+        window = None if self.span is None else Window(*self.span)
+        words = {"title": self.title, "notes": self.notes, "is_incomplete": self.is_incomplete}
+        return Report(rows=self.records, window=window, revision=self.revision, **words)  # type: ignore[arg-type]
+
+
+class Writer(Sender):
+    """Writes reports to a destination in this process."""
+
+    def __init__(self, inner: Destination, place: str) -> None:
+        super().__init__(Address(place, inner.kind, given=inner.name))
+        self.batch = ""  # the id of the one that is being written
+        self._inner = inner
+        self._lock = threading.Lock()  # held while it is written
+        self._reopens = False  # once it is not being written
+
+    def deliver(self, batch: Batch) -> None:
+        assert isinstance(batch, ReportBatch)
+        with self._lock:
+            self.batch = batch.id
+            try:
+                if self._reopens:
+                    self._inner.reopen()
+                    self._reopens = False
+                self._inner.write(batch.report)
+            except OutputError as error:
+                raise TemporaryError(str(error).removeprefix(f"{self._inner.name}: ")) from error
+
+    def reopen(self) -> None:
+        self._reopens = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._inner.reopen()
+                self._reopens = False
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class BackgroundOutput(Delivery):
+    """Writes to another destination in a thread of its own; what cannot be written waits in a queue.
+
+    The run waits for a moment, so that a report is written when it counts as done.
+    """
+
+    batches = ReportBatch
+
+    def __init__(
+        self, inner: Destination, options: DeliveryOptions, place: str = "", *, patience: float = PATIENCE
+    ) -> None:
+        self.inner, self._writer, self._patience = inner, Writer(inner, place), patience
+        try:
+            super().__init__(self._writer, inner.run, options)
+        except BaseException:
+            inner.close()
+            raise
+
+    def _write(self, report: Report) -> None:
+        self._queue(ReportBatch.of(report))
+
+    def _queue(self, batch: ReportBatch) -> None:
+        is_behind = len(self._outbox) > 0  # the run does not wait for it
+        self.send(batch, 0.0 if is_behind else self._patience)
+        if not is_behind and len(self._outbox) and not self._failed:
+            self._failed = True
+            text = f"{self.name} is NOT READ or does not answer: reports for it wait, the other destinations continue"
+            self._say(Notice(text, "not-read", WARNING))
+
+    def reopen(self) -> None:
+        super().reopen()
+        self._writer.reopen()
 
 
 @dataclass(eq=False)
 class Item:
-    """One batch in the queue."""
-
     number: int
     size: int
     data: bytes | None  # None: it is in a file
@@ -288,8 +363,7 @@ class Outbox:
         self.folder = folder
         self.dropped = 0
         self.changed = threading.Condition()
-        self._cap, self._memory_cap, self._most, self._say = cap, memory_cap, most, say
-        self._kind = kind
+        self._cap, self._memory_cap, self._most, self._say, self._kind = cap, memory_cap, most, say, kind
         self._lock: IO[str] | None = None
         self._items: list[Item] = []
         self._next = 1
@@ -297,53 +371,37 @@ class Outbox:
         self._trouble = ""  # why batches could not be written to the folder
         if folder is not None:
             self._lock = hold_folder(folder)
-            self._read_folder(folder)
-
-    def _read_folder(self, folder: Path) -> None:
-        try:
-            for left in folder.glob(".*.tmp"):  # A run was killed while it wrote this file.
-                left.unlink(missing_ok=True)
-            for path in sorted(folder.iterdir()):
-                found = _NAME.fullmatch(path.name)
-                if found and is_plain(path):
-                    self._items.append(Item(int(found[1]), path.stat().st_size, None))
-        except OSError as error:
-            self.close()
-            raise OutputError(f"{error.filename or folder}: cannot be read: {error.strerror}") from None
-        if self._items:
-            self._next = self._items[-1].number + 1
+            try:
+                for left in folder.glob(".*.tmp"):  # A run was killed while it wrote this file.
+                    left.unlink(missing_ok=True)
+                for path in sorted(folder.iterdir()):
+                    if (found := _NAME.fullmatch(path.name)) and is_plain(path):
+                        self._items.append(Item(int(found[1]), path.stat().st_size, None))
+                        self._next = int(found[1]) + 1
+            except OSError as error:
+                self.close()
+                raise OutputError(f"{error.filename or folder}: cannot be read: {error.strerror}") from None
 
     def __len__(self) -> int:
         return len(self._items)
 
     @property
     def size(self) -> int:
-        """The bytes of the batches that wait."""
         return sum(item.size for item in list(self._items))
 
-    def put(self, batch: Batch) -> None:
-        """Queue a batch; drop the oldest ones if the queue is full."""
+    def put(self, batch: Batch, patience: float = 0.0) -> None:
+        """Queue a batch, and save it if it is not delivered in a moment; drop the oldest ones if it is full."""
+        data = json.dumps(batch.as_json()).encode()
         with self.changed:
-            self._append(batch)
-            self._save()
-            self._trim()
-
-    def offer(self, batch: Batch, patience: float) -> None:
-        """Queue a batch, and wait a moment until it is delivered; one that is not is saved, as by `put`."""
-        with self.changed:
-            item = self._append(batch)
-            self.changed.wait_for(lambda: item not in self._items or item.is_tried, patience)
+            item = Item(self._next, len(data), data)
+            self._items.append(item)
+            self._next += 1
+            self.changed.notify_all()
+            if patience:
+                self.changed.wait_for(lambda: item not in self._items or item.is_tried, patience)
             if item in self._items:
                 self._save()
                 self._trim()
-
-    def _append(self, batch: Batch) -> Item:
-        data = json.dumps(batch.as_json()).encode()
-        item = Item(self._next, len(data), data)
-        self._items.append(item)
-        self._next += 1
-        self.changed.notify_all()
-        return item
 
     def last_ids(self, most: int) -> list[str]:
         """Return the ids of the last batches that wait, as far as they can be read."""
@@ -355,7 +413,7 @@ class Outbox:
         return found
 
     def _parse(self, item: Item) -> Batch:
-        return self._kind.from_json(json.loads(item.data) if item.data is not None else self._read(item))
+        return self._kind.from_json(parse_json(self._path(item)) if item.data is None else json.loads(item.data))
 
     def take(self, wait: float, stopped: threading.Event | None = None) -> tuple[Item, Batch] | None:
         """Return the oldest batch, which stays in the queue until `remove`; None if there is none for a while.
@@ -370,10 +428,15 @@ class Outbox:
                 try:
                     batch = self._parse(item)
                 except (OSError, ValueError) as error:
-                    self._set_aside(item, error)
-                    continue
-                self._taken = item
-                return item, batch
+                    del self._items[0]
+                    self.dropped += 1
+                    try:
+                        set_aside_and_report(self._path(item), f"cannot be read ({error})", self._say)
+                    except OutputError as failed:
+                        self._say(Notice(str(failed), "trouble", WARNING))
+                else:
+                    self._taken = item
+                    return item, batch
         return None
 
     def remove(self, item: Item) -> None:
@@ -394,7 +457,6 @@ class Outbox:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Let another process use the folder."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -402,10 +464,6 @@ class Outbox:
     def _path(self, item: Item) -> Path:
         assert self.folder is not None
         return self.folder / f"{item.number:020d}.json"
-
-    def _read(self, item: Item) -> object:
-        content: object = parse_json(self._path(item))
-        return content
 
     def _save(self) -> None:
         """Write batches that are in memory to the folder, the oldest first, until one fails."""
@@ -432,21 +490,16 @@ class Outbox:
 
     def _trim(self) -> None:
         """Drop the oldest batches until the rest fits, but never the one that is being delivered."""
-
-        def drop(candidates: list[Item]) -> bool:
-            free = [item for item in candidates if item is not self._taken]
-            if free:
-                self._forget(free[0])
-                self.dropped += 1
-            return bool(free)
-
-        while self._items and (len(self._items) > self._most or sum(item.size for item in self._items) > self._cap):
-            if not drop(self._items):
-                break
         while True:
             held = [item for item in self._items if item.data is not None]
-            if sum(item.size for item in held) <= self._memory_cap or not drop(held):
-                break
+            is_full = len(self._items) > self._most or self.size > self._cap
+            if not is_full and sum(item.size for item in held) <= self._memory_cap:
+                return
+            free = [item for item in (self._items if is_full else held) if item is not self._taken]
+            if not free:
+                return
+            self._forget(free[0])
+            self.dropped += 1
 
     def _forget(self, item: Item) -> None:
         if item not in self._items:
@@ -458,16 +511,6 @@ class Outbox:
             except OSError as error:
                 text = f"{self._path(item)}: cannot be removed: {error.strerror}; a restart sends it AGAIN"
                 self._say(Notice(text, "again", WARNING))
-
-    def _set_aside(self, item: Item, error: Exception) -> None:
-        """Set a file aside that cannot be read or is damaged."""
-        self._items.remove(item)
-        self.dropped += 1
-        if item.data is None:
-            try:
-                set_aside_and_report(self._path(item), f"cannot be read ({error})", self._say)
-            except OutputError as failed:
-                self._say(Notice(str(failed), "trouble", WARNING))
 
 
 def left_behind(queue: Path, used: set[Path]) -> dict[Path, int]:

@@ -31,8 +31,6 @@ STANDARD_OUTPUT = "standard output"  # its name in messages and in the status
 
 @dataclass(frozen=True)
 class RunKind:
-    """What a destination must know about the run that opens it."""
-
     columns: tuple[str, ...] = COLUMNS  # of the rows, in formats that have fixed columns
     endless: bool = False  # the run has no planned end: add to files instead of replacing them, show rows at once
     many_windows: bool | None = None  # whether there will be more than one report; None: not known beforehand
@@ -40,7 +38,6 @@ class RunKind:
     optional: tuple[str, ...] = ()  # columns behind the others, if the first row of a file has them
 
     def columns_of(self, rows: Sequence[Row]) -> tuple[str, ...]:
-        """Return the columns of a file that begins with these rows."""
         return (*self.columns, *(name for name in self.optional if rows and name in rows[0]))
 
 
@@ -49,8 +46,6 @@ RUN_THAT_ENDS = RunKind()
 
 @dataclass
 class DestinationCounters:
-    """What a destination has done."""
-
     reports: int = 0
     rows: int = 0
     failures: int = 0  # attempts to write a report that failed
@@ -74,7 +69,6 @@ class Destination(ABC):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True if this class opens an address."""
         return bool(cls.scheme) and address.startswith(f"{cls.scheme}:")
 
     def write(self, report: Report) -> None:
@@ -106,7 +100,6 @@ class Destination(ABC):
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes of the reports that wait."""
         return 0
 
     def status(self) -> dict[str, int]:
@@ -170,7 +163,6 @@ class Destinations:
         del self._written[identity]
 
     def annotated(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Return rows with what is known of their hosts."""
         return rows if self._annotator is None else self._annotator.annotated(rows)
 
     def reopen(self) -> None:
@@ -199,7 +191,6 @@ class Destinations:
             self._for_each(lambda destination: destination.abandon())
 
     def _for_each(self, act: Callable[[Destination], None]) -> None:
-        """Act on every destination, even when one fails; then raise the first error."""
         _raise(error for _, error in _errors(act, self._destinations))
 
 

@@ -5,50 +5,40 @@ ended, so a reader never sees half of it. A run without an end appends rows wind
 leaves whole lines only. Parquet cannot grow, so a folder gets one file per window, which a later revision of the window
 replaces (`ParquetFolder`). Only their user may read files and folders made by runs without an end.
 
-A service writes each file in a thread of its own (`PatientFile`), so that a full disk blocks neither the run nor other
-destinations. The run waits for a moment, so that rows are in the file when the report counts as done. If the disk is
-full, or a write hangs, the report is put into the file's queue (`delivery.py`), as for destinations that send: on disk
-where there is a folder for it, bounded, with attempts that are repeated after pauses that grow. Later reports follow in
-order.
-
-With a folder, the rows of a report are in a file of lines once, also if the program is killed: `Journal` says what was
-being appended. A service that may hand in a report again after a restart (`DeliveryOptions.once`) may do so: a report
-that the file has, or that waits for it, is left out.
+A service writes each file in a thread of its own (`PatientFile`, with the queue of `delivery.py`), so that a full disk
+blocks neither the run nor other destinations. With a folder for the queue, the rows of a report are in a file of lines
+once, also if the program is killed: `Journal` says what was being appended, and a report that the file has, or that
+waits for it, may be handed in again after a restart (`DeliveryOptions.once`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import json
+import mmap
 import os
 import stat
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from superhosts.core.files import Replacement, output_errors, read_state, replaceable, write_json
-from superhosts.core.pairs import Window
 from superhosts.core.results import to_arrow
 from superhosts.core.times import window_name
 from superhosts.errors import MissingExtraError, OutputError
-from superhosts.output.delivery import Delivery, DeliveryOptions
+from superhosts.output.delivery import PATIENCE, BackgroundOutput, DeliveryOptions, ReportBatch
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
 from superhosts.output.formats import Csv, JsonLines
-from superhosts.output.records import NAMES, Batch
+from superhosts.output.records import digest_of
 from superhosts.output.report import ADDED_COLUMNS, Report, Row
-from superhosts.output.senders import Address, Sender, TemporaryError
 
 REPLACED = (".jsonl", ".csv", ".parquet")  # endings of files that are replaced
 APPENDED = (".jsonl", ".csv")
 MAX_HEADER = 4096  # bytes of the first line of a .csv file
 RECENT = 64  # reports whose ids are known: a caller that was killed hands in the last one again
 JOURNAL = "journal.json"
-PATIENCE = 2.0  # seconds that the run waits for a report to be written
 
 
 class ReplacedFile(Destination):
@@ -72,11 +62,9 @@ class ReplacedFile(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a file name with a known ending, if the run ends."""
         return not run.endless and Path(address).suffix.lower() in REPLACED
 
     def _write(self, report: Report) -> None:
-        """Write rows; those of Parquet wait in memory for the end of the run."""
         if self._is_parquet:
             self._rows += report.rows
             return
@@ -84,11 +72,11 @@ class ReplacedFile(Destination):
             self._lines.write(report.rows)
 
     def close(self) -> None:
-        """Move the file to its place."""
         try:
             with output_errors(self.path):
                 if self._is_parquet:
-                    self._write_parquet()
+                    columns = {name: [row.get(name) for row in self._rows] for name in self.run.columns_of(self._rows)}
+                    _import_parquet().write_table(to_arrow(columns), self._stream)
                 self._text.flush()
                 self._text.close()
                 self._replacement.commit()
@@ -96,14 +84,9 @@ class ReplacedFile(Destination):
             self.abandon()
 
     def abandon(self) -> None:
-        """Leave the older file as it is, and nothing else behind."""
         with contextlib.suppress(OSError):  # a full disk refuses the last bytes again
             self._text.close()
         self._replacement.abandon()
-
-    def _write_parquet(self) -> None:
-        columns = {name: [row.get(name) for row in self._rows] for name in self.run.columns_of(self._rows)}
-        _import_parquet().write_table(to_arrow(columns), self._stream)
 
 
 def _import_parquet() -> Any:
@@ -115,8 +98,6 @@ def _import_parquet() -> Any:
 
 
 class ParquetFolder(Destination):
-    """A folder with one Parquet file per window."""
-
     def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
         super().__init__(str(address), run)
         self.folder = Path(address)
@@ -130,11 +111,9 @@ class ParquetFolder(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a folder, or a name that may become one, if the run has no end."""
         return run.endless and (not Path(address).suffix or address.endswith("/") or Path(address).is_dir())
 
     def _write(self, report: Report) -> None:
-        """Write or replace the window's file."""
         assert report.window is not None
         file = ReplacedFile(self.folder / f"{window_name(report.window)}.parquet", self.run, private=True)
         try:
@@ -155,15 +134,6 @@ class Span:
     length: int
     digest: str
 
-    def is_of(self, data: bytes) -> bool:
-        """Return True if these are the bytes."""
-        return len(data) == self.length and digest_of(data) == self.digest
-
-
-def digest_of(data: bytes) -> str:
-    """Return a digest of bytes that are appended."""
-    return blake2b(data, digest_size=16).hexdigest()
-
 
 class AppendedFile(Destination):
     """A .jsonl or .csv file to which rows are appended. A line that a crash left incomplete is removed first.
@@ -181,7 +151,6 @@ class AppendedFile(Destination):
 
     @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        """Return True for a file name with a known ending, if the run has no end."""
         return run.endless and Path(address).suffix.lower() in APPENDED
 
     def _open(self) -> io.FileIO:
@@ -213,14 +182,6 @@ class AppendedFile(Destination):
         old, self._file = self._file, self._open()
         old.close()
 
-    def _is_moved(self) -> bool:
-        """Return True if another file, or none, has this name now."""
-        try:
-            there = self.path.stat()
-        except FileNotFoundError:
-            return True
-        return not os.path.samestat(there, os.fstat(self._file.fileno()))
-
     def _write(self, report: Report) -> None:
         """Append rows and flush them to disk (fsync); if the disk is full, append none of them.
 
@@ -228,7 +189,11 @@ class AppendedFile(Destination):
         begins again, as rows are always written to its end.
         """
         with output_errors(self.path):
-            if self._is_moved():
+            try:
+                is_moved = not os.path.samestat(self.path.stat(), os.fstat(self._file.fileno()))
+            except FileNotFoundError:
+                is_moved = True
+            if is_moved:
                 self.reopen()
         text = io.StringIO()
         end = self._file.seek(0, os.SEEK_END)
@@ -257,11 +222,11 @@ class AppendedFile(Destination):
                 raise
 
     def has(self, span: Span) -> bool:
-        """Return True if the file has these bytes at their place."""
         if not self._is_file_of(span) or os.fstat(self._file.fileno()).st_size < span.start + span.length:
             return False
         with output_errors(self.path):
-            return span.is_of(os.pread(self._file.fileno(), span.length, span.start))
+            data = os.pread(self._file.fileno(), span.length, span.start)
+        return len(data) == span.length and digest_of(data) == span.digest
 
     def undo(self, span: Span) -> None:
         """Remove the part of these bytes that was written before the program was killed."""
@@ -279,19 +244,11 @@ class AppendedFile(Destination):
 
 
 def _remove_incomplete_line(file: io.FileIO) -> None:
-    """Truncate a file after its last newline."""
-    end = file.seek(0, os.SEEK_END)
-    place = end
-    while place:
-        step = min(place, 4096)
-        file.seek(place - step)
-        newline = file.read(step).rfind(b"\n")
-        if newline >= 0:
-            place += newline + 1 - step
-            break
-        place -= step
-    if place != end:
-        file.truncate(place)
+    if size := file.seek(0, os.SEEK_END):
+        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
+            whole = content.rfind(b"\n") + 1
+        if whole != size:
+            file.truncate(whole)
 
 
 class Journal:
@@ -316,14 +273,12 @@ class Journal:
         self.recent.extend(each for each in ids if each not in self.recent)
 
     def begin(self, report: str, span: Span) -> None:
-        """Note durably that a report is about to be appended."""
         self.last = report, span
         if self._path is not None:
             write_json(self._path, {"id": report, "span": asdict(span), "recent": list(self.recent)})
 
 
 def _is_journal(content: Any) -> bool:
-    """Return True if the content of a file is a journal."""
     if not isinstance(content, dict) or not isinstance(content.get("id"), str):
         return False
     recent, span = content.get("recent"), content.get("span")
@@ -333,105 +288,21 @@ def _is_journal(content: Any) -> bool:
     return isinstance(span, dict) and {name: type(value) for name, value in span.items()} == kinds
 
 
-@dataclass(frozen=True)
-class FileBatch(Batch):
-    """The rows of one report; `span`: when its window begins and ends, in nanoseconds."""
-
-    span: tuple[int, int] | None = None
-
-    @classmethod
-    def of(cls, report: Report) -> FileBatch:
-        """Return the rows of a report. The same report has the same id, also if more names of its hosts are known."""
-        span = None if report.window is None else (report.window.start, report.window.end)
-        rows = [dict(row) for row in report.rows]
-        plain = [{name: value for name, value in row.items() if name not in NAMES} for row in rows]
-        about = json.dumps([span, report.revision, plain], default=str).encode()
-        return cls(digest_of(about), rows, revision=report.revision, span=span)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the batch as a dictionary that JSON can hold; its rows are many, and not copied."""
-        return dict(vars(self))
-
-    @property
-    def report(self) -> Report:
-        window = None if self.span is None else Window(*self.span)
-        return Report(rows=self.records, window=window, revision=self.revision)
-
-
-@dataclass(frozen=True)
-class _FileAddress(Address):
-    """The absolute path of a file or folder; messages show it as it was given."""
-
-    given: str = ""
-
-    @property
-    def shown(self) -> str:
-        """The address for messages and the status."""
-        return self.given
-
-
-class _Writer(Sender):
-    """Writes reports to a file or folder."""
-
-    def __init__(self, inner: Destination, path: Path) -> None:
-        super().__init__(_FileAddress(str(path.absolute()), "file", given=inner.name))
-        self.inner = inner
-        self.journal = Journal(None, print)  # until the queue's folder is held
-        self._lock = threading.Lock()  # held while the file is written
-        self._reopens = False  # once it is not being written
-        self._id = ""
-        if isinstance(inner, AppendedFile):
-            inner.before_append = self._begin
-
-    def deliver(self, batch: Batch) -> None:
-        assert isinstance(batch, FileBatch)
-        with self._lock:
-            self._id = batch.id
-            try:
-                if self._reopens:
-                    self.inner.reopen()
-                    self._reopens = False
-                self.inner.write(batch.report)
-            except OutputError as error:
-                raise TemporaryError(str(error).removeprefix(f"{self.inner.name}: ")) from error
-
-    def _begin(self, span: Span) -> None:
-        self.journal.begin(self._id, span)
-
-    def reopen(self) -> None:
-        """Open the file again: at once, or after the write that is under way."""
-        self._reopens = True
-        if self._lock.acquire(blocking=False):
-            try:
-                self.inner.reopen()
-                self._reopens = False
-            finally:
-                self._lock.release()
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-class PatientFile(Delivery):
-    """Writes to a growing file or folder in a thread of its own; what cannot be written waits in a queue."""
-
-    batches = FileBatch
+class PatientFile(BackgroundOutput):
+    """Writes to a growing file or folder; the rows of a report are in a file of lines once."""
 
     def __init__(self, inner: Destination, path: Path, options: DeliveryOptions, *, patience: float = PATIENCE) -> None:
-        self.inner = inner
-        self._writer, self._patience, self._once = _Writer(inner, path), patience, options.once
-        try:
-            super().__init__(self._writer, inner.run, options)
-        except BaseException:
-            inner.close()
-            raise
+        self._once = options.once
+        super().__init__(inner, options, str(path.absolute()), patience=patience)
 
     def _prepare(self) -> None:
         """Finish or undo the append that a killed run had begun."""
-        self.kind = self.inner.kind
-        journal = self._writer.journal = Journal(self._outbox.folder, self._say)
+        journal = self._journal = Journal(self._outbox.folder, self._say)
         journal.add(self._outbox.last_ids(RECENT))
-        if journal.last is None or not isinstance(self.inner, AppendedFile):
+        if not isinstance(self.inner, AppendedFile):
+            return
+        self.inner.before_append = lambda span: journal.begin(self._writer.batch, span)
+        if journal.last is None:
             return
         report, span = journal.last
         if not self.inner.has(span):
@@ -445,19 +316,8 @@ class PatientFile(Delivery):
         elif taken is not None:
             self._outbox.release()
 
-    def _write(self, report: Report) -> None:
-        batch = FileBatch.of(report)
-        recent = self._writer.journal.recent
-        if self._once and batch.id in recent:
+    def _queue(self, batch: ReportBatch) -> None:
+        if self._once and batch.id in self._journal.recent:
             return
-        self._writer.journal.add([batch.id])
-        if len(self._outbox):  # it is behind: the run does not wait for it
-            self.send(batch)
-        else:
-            self._outbox.offer(batch, self._patience)
-            self._tell_losses()
-
-    def reopen(self) -> None:
-        """Open the file again, and try at once."""
-        super().reopen()
-        self._writer.reopen()
+        self._journal.add([batch.id])
+        super()._queue(batch)

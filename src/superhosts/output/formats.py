@@ -1,13 +1,7 @@
 """Rows in the formats that programs read: JSON Lines, CSV, and the formats of ClickHouse.
 
-| format of ClickHouse | what it is |
-|---|---|
-| `JSONEachRow` | the JSON Lines of every command |
-| `TabSeparated` (`TSV`), `CSV` | values only; with `WithNames` a header before them |
-| `RowBinary` | values in the types of `TYPES`; with `WithNamesAndTypes` names and types before them |
-
-An executable function of ClickHouse reads rows in the format in which it sends them. Text has the values of CSV files
-of every command: times in ISO 8601, and what is not known of a saturated host as an empty value (CSV) or \\N.
+An executable function of ClickHouse reads rows in the format in which it sends them (`FORMATS`). Text has the values of
+CSV files of every command: times in ISO 8601, and what is not known of a saturated host as an empty value (CSV) or \\N.
 """
 
 from __future__ import annotations
@@ -44,8 +38,6 @@ _TABS = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0"
 
 
 class JsonLines:
-    """One JSON object per line."""
-
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
@@ -66,7 +58,6 @@ class Csv:
             self._writer.writeheader()
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write rows and flush them."""
         self._writer.writerows({name: _field(value) for name, value in row.items()} for row in rows)
         self._stream.flush()
 
@@ -94,8 +85,6 @@ def check_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class RowWriter:
-    """Writes rows in one of the formats of `FORMATS`."""
-
     def __init__(self, format: str, columns: Sequence[str], stream: BinaryIO) -> None:
         self._columns = columns
         self._stream = stream
@@ -103,14 +92,12 @@ class RowWriter:
         self._header = header(columns)  # not written yet: an input that cannot be read has no answer at all
 
     def write(self, rows: Sequence[Row]) -> None:
-        """Write rows, the first ones behind the header, and flush them."""
         header, self._header = self._header, b""
         self._stream.write(header + b"".join(self._encode(row, self._columns) for row in rows))
         self._stream.flush()
 
 
 def encode_value(column: str, value: Any) -> bytes:
-    """Return a value of a row in RowBinary, by the type of its column."""
     kind = TYPES[column]
     if kind.startswith("Nullable("):
         if value is None:
@@ -160,10 +147,8 @@ def _json(row: Row, columns: Sequence[str]) -> bytes:
 
 
 def _tabs(row: Row, columns: Sequence[str]) -> bytes:
-    return (
-        "\t".join(r"\N" if row[name] is None else _plain(row[name]).translate(_TABS) for name in columns).encode()
-        + b"\n"
-    )
+    values = (r"\N" if row[name] is None else _plain(row[name]).translate(_TABS) for name in columns)
+    return "\t".join(values).encode() + b"\n"
 
 
 def _csv(row: Row, columns: Sequence[str]) -> bytes:
@@ -180,22 +165,14 @@ def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _nothing(_columns: Sequence[str]) -> bytes:
-    return b""
-
-
-def _tab_header(columns: Sequence[str]) -> bytes:
-    return "\t".join(columns).encode() + b"\n"
-
-
 Header = Callable[[Sequence[str]], bytes]
 Encode = Callable[[Row, Sequence[str]], bytes]
 FORMATS: dict[str, tuple[Header, Encode]] = {
-    "JSONEachRow": (_nothing, _json),
-    "TabSeparated": (_nothing, _tabs),
-    "TabSeparatedWithNames": (_tab_header, _tabs),
-    "CSV": (_nothing, _csv),
-    "CSVWithNames": (lambda columns: _csv_line(list(columns)), _csv),
-    "RowBinary": (_nothing, _row_binary),
+    "JSONEachRow": (lambda _: b"", _json),
+    "TabSeparated": (lambda _: b"", _tabs),
+    "TabSeparatedWithNames": (lambda columns: "\t".join(columns).encode() + b"\n", _tabs),
+    "CSV": (lambda _: b"", _csv),
+    "CSVWithNames": (_csv_line, _csv),
+    "RowBinary": (lambda _: b"", _row_binary),
     "RowBinaryWithNamesAndTypes": (_names_and_types, _row_binary),
 }

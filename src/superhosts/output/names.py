@@ -29,15 +29,12 @@ from superhosts.output.report import GEO_COLUMNS, Row
 
 @dataclass(frozen=True)
 class NamingOptions:
-    """Where names come from."""
-
     labels: Path | None = None
     geo: Sequence[Path] = ()
     names: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The fields that rows get."""
         names = (("label",) if self.labels else ()) + (("name",) if self.names else ())
         return names + (GEO_COLUMNS if self.geo else ())
 
@@ -52,7 +49,6 @@ class Annotator:
     """Adds to rows what is known of their hosts. Fields that are not known are null."""
 
     def __init__(self, options: NamingOptions, warn: Callable[[str], None] = lambda _: None) -> None:
-        """Open the files. Raise UsageError if one cannot be read."""
         self._options, self._warn = options, warn
         self._names = ReverseNames() if options.names else None
         self._inventory: Inventory | None = None
@@ -68,12 +64,11 @@ class Annotator:
     def annotated(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Return rows with more fields, each made when it is read."""
         if self._names is not None:
-            self._names.expect([network for row in rows if (network := _network(row["host"])) is not None])
+            self._names.expect([network for row in rows if (network := network_of(row["host"])) is not None])
         return _AnnotatedRows(rows, self)
 
     def fields(self, host: Any) -> Row:
-        """Return what is known of a host."""
-        network = _network(host)
+        network = network_of(host)
         found: Row = dict.fromkeys(self._options.columns)
         if network is None:
             return found
@@ -96,14 +91,13 @@ class _AnnotatedRows(Sequence[Row]):
         return len(self._rows)
 
     def __getitem__(self, number: Any) -> Any:
-        """Return a row, or a list of rows for a slice."""
         if isinstance(number, slice):
             return [self[each] for each in range(*number.indices(len(self)))]
         row = self._rows[number]
         return {**row, **self._annotator.fields(row["host"])}
 
 
-def _network(host: Any) -> Network | None:
+def network_of(host: object) -> Network | None:
     """Return the address or prefix of a host; None if hosts are generic keys."""
     try:
         return ipaddress.ip_network(without_port(str(host)), strict=False)
@@ -198,7 +192,6 @@ class Inventory:
         numbers[int(network.network_address)] = label[:MOST_LABEL]
 
     def label(self, host: Network) -> str | None:
-        """Return the label of a host, which is an address or a prefix."""
         number, bits, known = int(host.network_address), host.max_prefixlen, self._labels[host.version]
         inside = known.get(host.prefixlen, {}).get(number) or self._inside(host)
         if inside is not None:
@@ -222,15 +215,12 @@ class Inventory:
 
 
 def _places(names: list[str]) -> tuple[int, int] | None:
-    """Return which columns hold the prefix and the label, if these are names of columns."""
     known = [name.strip().lower() for name in names]
     places = [next((known.index(name) for name in wanted if name in known), None) for wanted in (PREFIXES, LABELS)]
     return None if places[0] is None or places[1] is None else (places[0], places[1])
 
 
 class MaxMind:
-    """Autonomous systems and countries of addresses, from one file in MaxMind's format."""
-
     def __init__(self, path: Path) -> None:
         try:
             import maxminddb

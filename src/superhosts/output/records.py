@@ -27,8 +27,6 @@ OPEN = "open"  # an alert that stays open, for destinations that forget it other
 
 @dataclass(frozen=True)
 class Batch:
-    """Records that are sent together."""
-
     id: str
     records: list[Record]
     kind: str = SUPER_HOST
@@ -42,7 +40,6 @@ class Batch:
     seconds: float | None = field(default=None)  # the length of the window
 
     def as_json(self) -> dict[str, Any]:
-        """Return the batch as a dictionary that JSON can hold."""
         return asdict(self)
 
     @classmethod
@@ -100,8 +97,11 @@ def make_record(row: Mapping[str, Any], site: str = "", revision: int = 1) -> Re
 
 
 def _digest(content: Sequence[Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
-    return blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest_of(json.dumps(content, sort_keys=True, separators=(",", ":"), default=str).encode())
+
+
+def digest_of(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
 
 
 def describe(record: Record) -> str:
@@ -121,7 +121,6 @@ def describe(record: Record) -> str:
 
 
 def heading(batch: Batch) -> str:
-    """Return the line for people about a batch, with its site."""
     where = f" ({batch.site})" if batch.site else ""
     part = f", part {batch.part} of {batch.parts}" if batch.parts > 1 else ""
     return (
@@ -130,7 +129,6 @@ def heading(batch: Batch) -> str:
 
 
 def shown_lines(batch: Batch) -> Iterator[str]:
-    """Yield a line for people for each record, up to a limit."""
     yield from (describe(record) for record in batch.records[:SHOWN])
     if len(batch.records) > SHOWN:
         yield f"and {len(batch.records) - SHOWN:,} more"

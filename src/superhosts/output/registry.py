@@ -1,14 +1,8 @@
 """The one grammar of `--output`, for all commands, and the list of destinations.
 
-| address | destination |
-|---|---|
-| `rows.jsonl`, `rows.csv`, `rows.parquet` | a file; its ending selects the format |
-| `rows` | a folder of Parquet files, one per window, if the run has no planned end (`hub`) |
-| `-` | standard output: JSON Lines instead of the table, or CSV with `--csv` |
-| `scheme:…`, `scheme://…` | the destination of that scheme |
-| `@FILE` | the addresses in a file, one in each line: they may hold secrets, which other users must not see |
-
-A file is replaced by a run that ends, and appended to by one that does not. `--output` may be given several times.
+An address is a file, whose ending selects the format (replaced by a run that ends, appended to by one that does not), a
+folder of Parquet files (one per window, of a run without an end), `-` (standard output: JSON Lines, or CSV with
+`--csv`), `scheme:…`, or `@FILE`: the addresses in a file, one in each line, as they may hold secrets.
 
 To add a destination, write its class in a file of its own. One that sends over a network, or that may be slow, is a
 `Sender` (`senders/__init__.py` has the interface), and its scheme goes to `SENDERS`: reports then wait in a queue, and
@@ -22,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,78 +28,36 @@ from superhosts.output.destination import RUN_THAT_ENDS, Destination, Destinatio
 from superhosts.output.files import REPLACED, AppendedFile, ParquetFolder, PatientFile, ReplacedFile
 from superhosts.output.names import NO_NAMES, Annotator, NamingOptions
 from superhosts.output.senders import Sender, masked
-from superhosts.output.stdout import BackgroundOutput, Format, StandardOutput
+from superhosts.output.stdout import BackgroundStdout, Format, StandardOutput
 from superhosts.output.streams import ClosedOutput, raw_stream
 
 DESTINATIONS: list[type[Destination]] = [ReplacedFile, AppendedFile, ParquetFolder]
 
 
-def _alertmanager() -> type[Sender]:
-    from superhosts.output.senders.alertmanager import Alertmanager
-
-    return Alertmanager
-
-
-def _apprise() -> type[Sender]:
-    from superhosts.output.senders.apprise import Apprise
-
-    return Apprise
-
-
-def _hook() -> type[Sender]:
-    from superhosts.output.senders.hook import Hook
-
-    return Hook
-
-
-def _kafka() -> type[Sender]:
-    from superhosts.output.senders.kafka import Kafka
-
-    return Kafka
-
-
-def _mail() -> type[Sender]:
-    from superhosts.output.senders.mail import Mail
-
-    return Mail
-
-
-def _nats() -> type[Sender]:
-    from superhosts.output.senders.nats import Nats
-
-    return Nats
-
-
-def _syslog() -> type[Sender]:
-    from superhosts.output.senders.syslog import Syslog
-
-    return Syslog
-
-
-def _webhook() -> type[Sender]:
-    from superhosts.output.senders.webhook import Webhook
-
-    return Webhook
-
-
-# Schemes of senders, with functions that load their classes: all of them together would take 0.8 s, and some need
+# Schemes of senders, with module and class in `senders/`: all of them together would take 0.8 s to load, and some need
 # packages that may be missing (MissingExtraError).
-SENDERS: dict[str, Callable[[], type[Sender]]] = {
-    "alertmanager+http": _alertmanager,
-    "alertmanager+https": _alertmanager,
-    "apprise": _apprise,
-    "exec": _hook,
-    "kafka": _kafka,
-    "nats": _nats,
-    "nats+tls": _nats,
-    "smtp": _mail,
-    "smtps": _mail,
-    "syslog": _syslog,
-    "syslog+tcp": _syslog,
-    "syslog+tls": _syslog,
-    "webhook+http": _webhook,
-    "webhook+https": _webhook,
+SENDERS = {
+    "alertmanager+http": "alertmanager:Alertmanager",
+    "alertmanager+https": "alertmanager:Alertmanager",
+    "apprise": "apprise:Apprise",
+    "exec": "hook:Hook",
+    "kafka": "kafka:Kafka",
+    "nats": "nats:Nats",
+    "nats+tls": "nats:Nats",
+    "smtp": "mail:Mail",
+    "smtps": "mail:Mail",
+    "syslog": "syslog:Syslog",
+    "syslog+tcp": "syslog:Syslog",
+    "syslog+tls": "syslog:Syslog",
+    "webhook+http": "webhook:Webhook",
+    "webhook+https": "webhook:Webhook",
 }
+
+
+def load_sender(scheme: str) -> type[Sender]:
+    module, _, name = SENDERS[scheme].partition(":")
+    found: type[Sender] = getattr(import_module(f"superhosts.output.senders.{module}"), name)
+    return found
 
 
 class Wanted(NamedTuple):
@@ -116,8 +69,6 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What a user asked for with `--json`, `--csv` and `--output`."""
-
     json: bool = False
     csv: bool = False
     outputs: Sequence[str] = ()
@@ -137,7 +88,6 @@ class OutputOptions:
 
     @property
     def addresses(self) -> list[str]:
-        """The destinations besides standard output."""
         return [text for text in self.outputs if text != "-"]
 
 
@@ -165,11 +115,10 @@ def check_addresses(options: OutputOptions, run: RunKind) -> None:
 
 
 def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
-    """Return what delivers to an address; UsageError if it makes no sense."""
     scheme = address.partition(":")[0]
     # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
     if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):
-        return SENDERS[scheme]()
+        return load_sender(scheme)
     with_scheme = [kind for kind in DESTINATIONS if kind.scheme]
     for kind in with_scheme:
         if kind.recognises(address, run):
@@ -190,7 +139,6 @@ def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
 
 
 def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
-    """Return the addresses, with those that are in files (@FILE)."""
     for text in addresses:
         if not text.startswith("@"):
             yield Wanted(text)
@@ -243,7 +191,6 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
 
 
 def _with_names(options: OutputOptions, run: RunKind) -> RunKind:
-    """Return a run whose rows have columns for the names of hosts, if these are looked for."""
     return replace(run, columns=(*run.columns, *names)) if (names := options.naming.columns) else run
 
 
@@ -274,5 +221,5 @@ def open_destinations(
     elif wanted:
         assert say is not None
         stream = raw_stream(sys.stdout)
-        opened.append(BackgroundOutput(StandardOutput(options.format, run, stream=stream, say=say), say))
+        opened.append(BackgroundStdout(StandardOutput(options.format, run, stream=stream, say=say), say))
     return Destinations(opened, Annotator(options.naming, options.delivery.say) if options.naming else None)

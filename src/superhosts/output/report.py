@@ -59,7 +59,6 @@ class Report:
 
 
 def columns_with(evidence: bool) -> tuple[str, ...]:
-    """Return the columns of rows, with what evidence adds if there is some."""
     return (*COLUMNS, *EVIDENCE_COLUMNS) if evidence else COLUMNS
 
 
@@ -115,12 +114,10 @@ class Outcome:
 
 
 def which_hosts(selection: Selection, outcome: Outcome) -> str:
-    """Say which hosts a table shows, selected by peers or rank, or why it is empty."""
     return f"{_hosts(selection, outcome)}{_depth(selection, outcome)}"
 
 
 def is_incomplete(selection: Selection, outcome: Outcome) -> bool:
-    """Return True if hosts are left out, or could not be listed."""
     return outcome.left_out > 0 or bool(_depth(selection, outcome))
 
 

@@ -7,18 +7,15 @@ import io
 import os
 import sys
 import threading
-import time
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from queue import Full, Queue
 from typing import TextIO, cast
 
 from superhosts.errors import OutputError
 
 ERASE = "\r\x1b[K"  # returns to the beginning of a terminal's line and clears it
-PATIENCE = 2.0  # seconds that the caller waits for a job
-RETRY = 1.0  # seconds between two attempts at a job for which no caller waits
-MOST_QUEUED = 100  # jobs in the queue
+PATIENCE = 2.0  # seconds that the program waits for its last lines
 MOST_LINES = 1000  # lines that wait for standard error
 
 
@@ -26,7 +23,6 @@ class ClosedOutput(io.TextIOBase):
     """Standard output that was closed before the program started (`>&-`)."""
 
     def write(self, _text: str) -> int:
-        """Refuse text."""
         raise OutputError("standard output is closed")
 
 
@@ -47,7 +43,6 @@ def open_streams() -> None:
 
 
 def silence_stdout() -> None:
-    """Discard everything still to be written to standard output: it takes no more."""
     silence(sys.stdout)
 
 
@@ -60,7 +55,6 @@ def silence(stream: TextIO) -> None:
 
 
 def stdout_error(error: OSError) -> OutputError:
-    """Return the error for a standard output that takes no more text."""
     return OutputError(f"standard output: cannot be written: {error.strerror}")
 
 
@@ -113,7 +107,6 @@ class Unbuffered(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Keep text for the next flush."""
         self._text.append(text)
         return len(text)
 
@@ -142,147 +135,57 @@ def raw_stream(stream: TextIO) -> TextIO | None:
         return None
 
 
-class Job:
-    """A piece of work in the queue."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
-        self.work = work
-        self.done = threading.Event()
-        self.answered = threading.Event()  # it is done, or has failed
-        self.is_left = False  # no caller waits for it any more
-        self.error: Exception | None = None
-
-
-class Background:
-    """Runs jobs one after the other in a thread of its own; the caller waits for each only `patience` seconds.
-
-    A job that fails within that time raises its error at the caller. A job that takes longer is left to the thread,
-    which retries it until it succeeds; with `keeps`, so is one that fails, and `trouble` says why. Further jobs queue
-    behind it, at most `most`; beyond that they are dropped and counted.
-    """
-
-    def __init__(
-        self,
-        name: str = "standard output",
-        *,
-        patience: float = PATIENCE,
-        most: int = MOST_QUEUED,
-        retry: float = RETRY,
-        keeps: bool = False,
-    ) -> None:
-        self.dropped = 0
-        self.trouble: Exception | None = None  # why the first job has failed at its last attempt
-        self._keeps = keeps
-        self._name = name
-        self._patience, self._most, self._retry = patience, most, retry
-        self._lock = threading.Lock()
-        self._jobs: deque[Job] = deque()  # the first is running
-        self._arrived = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    @property
-    def waiting(self) -> int:
-        """The number of jobs that are not done."""
-        return len(self._jobs)
-
-    def submit(self, work: Callable[[], None]) -> bool:
-        """Run some work; return True if it is done, False if it is queued or dropped. Raises what the work raises."""
-        job = Job(work)
-        with self._lock:
-            job.is_left = bool(self._jobs)
-            if len(self._jobs) >= self._most:
-                self.dropped += 1
-                return False
-            self._jobs.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-        self._arrived.set()
-        return False if job.is_left else self._wait_for(job)
-
-    def _wait_for(self, job: Job) -> bool:
-        job.answered.wait(self._patience)
-        with self._lock:
-            job.is_left = not job.done.is_set()
-        if job.error is not None:
-            raise job.error
-        return not job.is_left
-
-    def close(self, patience: float | None = None) -> int:
-        """Wait a moment for the queue; return how many jobs are not done. These may still be done later."""
-        until = time.monotonic() + (self._patience if patience is None else patience)
-        while (jobs := list(self._jobs)) and (left := until - time.monotonic()) > 0:
-            jobs[0].done.wait(left)
-        return len(self._jobs)
-
-    def _run(self) -> None:
-        while True:
-            self._arrived.wait()
-            self._arrived.clear()
-            while self._jobs:
-                self._do(self._jobs[0])
-
-    def _do(self, job: Job) -> None:
-        try:
-            job.work()
-            error = None
-        except Exception as caught:
-            error = caught
-        with self._lock:
-            again = error is not None and (job.is_left or self._keeps)
-            self.trouble = error if again else None
-            if not again:
-                job.error = error
-                self._jobs.popleft()
-                job.done.set()
-            job.answered.set()
-        if again:
-            time.sleep(self._retry)
-
-
 class Log:
-    """Log lines for standard error. No caller waits for them; lines that were lost are counted and reported."""
+    """Log lines for standard error, written in a thread. No caller waits; lines that were lost are counted and told."""
 
     def __init__(
         self, stream: TextIO, *, most: int = MOST_LINES, render: Callable[[str], str] = lambda text: text
     ) -> None:
         """`render` makes a line of a text about the log itself; other lines are lines already."""
         self._stream, self._render = stream, render
-        self._background = Background("standard error", patience=0.0, most=most)
-        self._failed = 0  # lines lost because the disk was full or the reader had gone
+        self._lines: Queue[str | None] = Queue(
+            most - 1
+        )  # besides the one that is being written; None: the status alone
+        self._lost = 0  # lines for which there was no room, or no disk, or no reader
         self._told = 0  # lost lines that were reported
         self._status = ""  # the last line of the terminal, which is no message
+        threading.Thread(target=self._run, name="standard error", daemon=True).start()
 
     def show(self, status: str) -> None:
         """Show a last line on the terminal, in place of the one before, unless lines wait."""
         self._status = status
-        if not self._background.waiting:
-            self._background.submit(self._redraw)
+        if not self._lines.unfinished_tasks:
+            self.write(None)
 
-    def _redraw(self) -> None:
-        self._stream.write(f"{ERASE}{self._status}")
-        with contextlib.suppress(OSError):
-            self._stream.flush()
-
-    def write(self, line: str) -> None:
-        self._background.submit(lambda: self._put(line))
+    def write(self, line: str | None) -> None:
+        try:
+            self._lines.put_nowait(line)
+        except Full:
+            self._lost += 1
 
     def status(self) -> dict[str, int]:
-        """Return how many lines wait for standard error, and how many were lost."""
-        return {"waiting": self._background.waiting, "dropped": self._background.dropped + self._failed}
+        return {"waiting": self._lines.unfinished_tasks, "dropped": self._lost}
 
     def close(self, patience: float = PATIENCE) -> bool:
         """Wait a moment for the queue; return False if lines are still in it."""
-        return self._background.close(patience) == 0
+        with self._lines.all_tasks_done:
+            return self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, patience)
 
-    def _put(self, line: str) -> None:
-        lost = self._background.dropped + self._failed
-        if lost > self._told:
+    def _run(self) -> None:
+        while True:
+            self._put(self._lines.get())
+            self._lines.task_done()
+
+    def _put(self, line: str | None) -> None:
+        lost = self._lost
+        if line is not None and lost > self._told:
             text = f"superhosts: log lines lost on standard error: {lost - self._told}"
             self._stream.write(f"{self._render(text)}\n")
-        self._stream.write(f"{ERASE}{line}\n{self._status}" if self._status else f"{line}\n")
+        whole = "" if line is None else f"{line}\n"
+        self._stream.write(f"{ERASE}{whole}{self._status}" if self._status or line is None else whole)
         try:
             self._stream.flush()
-            self._told = lost
         except OSError:  # neither a full disk nor a reader that has gone may end the program
-            self._failed += 1
+            self._lost += line is not None
+        else:
+            self._told = lost if line is not None else self._told

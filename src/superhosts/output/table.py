@@ -43,8 +43,6 @@ Widths = Mapping[str, int]  # by the names of columns, or by their titles
 
 
 class Columns(NamedTuple):
-    """Which columns a table has besides host and peers."""
-
     window: bool = False
     site: bool = False
     side: bool = False
@@ -71,7 +69,6 @@ class Columns(NamedTuple):
         )
 
     def united(self, other: Columns) -> Columns:
-        """Return the columns that either has."""
         values: list[Any] = [mine or others for mine, others in zip(self, other, strict=True)]
         return Columns(*values)
 
@@ -90,8 +87,6 @@ class Columns(NamedTuple):
 
 
 class _Layout:
-    """The lines of a table: a header, and one or more lines for each row."""
-
     def __init__(self, columns: Columns, rows: Sequence[Row], least: Widths, window: str = "") -> None:
         self.columns, self.rows = columns, rows
         self.titles = columns.titles()
@@ -108,7 +103,6 @@ class _Layout:
         return width is None or sum(self.widths.values()) + GAP * (len(self.widths) - 1) <= width
 
     def leave_out_interval(self) -> None:
-        """Leave the interval out; numbers of peers show which are estimates."""
         self.titles.pop("interval")
         for row, cells in zip(self.rows, self.cells, strict=True):
             if not is_exact(row) and row["peers"] is not None:
@@ -184,7 +178,6 @@ class OutputConsole(Console):
         super().__init__(file=stream, soft_wrap=True, emoji=False, markup=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Convert a string, such as a cell or a title, to text, line by line."""
         lines = (printable(line, most=len(line)) for line in text.split("\n"))
         return super().render_str("\n".join(lines), **options)
 
@@ -199,8 +192,6 @@ def width_of(console: Console) -> int | None:
 
 
 class Terminal:
-    """Prints reports as tables."""
-
     def __init__(self, console: Console, run: RunKind = RUN_THAT_ENDS) -> None:
         self._console = console
         self._width = width_of(console)
@@ -222,7 +213,6 @@ class Terminal:
         self._print_window(report)
 
     def close(self) -> None:
-        """Print the report that waits."""
         if self._first is not None:
             first, self._first = self._first, None
             self._print_window(first)
@@ -237,7 +227,6 @@ class Terminal:
             self._print(_note(report))
 
     def _print_alone(self, report: Report, rows: list[Row]) -> None:
-        """Print a table under a heading; without rows, the heading alone."""
         heading = _plain(report.heading)
         if not rows:
             self._print(heading)
@@ -246,7 +235,6 @@ class Terminal:
         self._print(heading, Text(header, style="bold"), *lines, "")
 
     def _print_among_others(self, report: Report, rows: list[Row]) -> None:
-        """Print the rows of a window in the table of all windows, and before them what they do not say."""
         columns = self._columns.united(Columns.of(rows, self._varying))
         layout = _Layout(columns, rows, self._widths, window_cell(report.window))
         if not layout.fits(self._width):
@@ -266,7 +254,6 @@ class Terminal:
 
 
 def _note(report: Report) -> str:
-    """Return what the rows of a window do not say, as a line of the table of all windows."""
     title = [] if report.rows and not report.is_incomplete else [report.title]
     notes = [f"({note})" for note in report.notes]
     return f"{window_cell(report.window)}  {_plain(' '.join([*title, *notes]))}"
@@ -286,7 +273,9 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
     cells = [_cells(row, shown_row_time(row["window_start"] or "no window"), row["site"], with_part) for row in rows]
     cells += [_cells(row, "union", "", with_part) for row in unions]
     lines = _aligned(cells)
-    longest = _longest_bar(console, lines)
+    width = width_of(console)
+    room = MOST_BAR if width is None else min(MOST_BAR, width - 2 - max(map(cell_len, lines)))
+    longest = room if room >= LEAST_BAR else 0
     for row, line in zip(rows, lines, strict=False):
         peers = known_peers(row)
         length = max(int(peers > 0), round(longest * peers / most)) if longest else 0
@@ -298,20 +287,12 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
         console.print(", ".join(f"{letters[site]} {site or 'no site'}" for site in sites), highlight=False)
 
 
-def _longest_bar(console: Console, lines: list[str]) -> int:
-    """Return the length of the longest bar: what the lines leave of the width, or none."""
-    width = width_of(console)
-    room = MOST_BAR if width is None else min(MOST_BAR, width - 2 - max(map(cell_len, lines)))
-    return room if room >= LEAST_BAR else 0
-
-
 def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:
     part = [f"{row['side']} {row['direction']}"] if with_part else []
     return [window, printable(site), *part, peers_text(row), interval_text(row)]
 
 
 def _aligned(cells: list[list[str]]) -> list[str]:
-    """Align cells in columns; the last two are numbers, aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     numbers = len(widths) - 2
     return [

@@ -82,18 +82,14 @@ class WindowResult(SuperHosts):
 
 
 class _Monitored(NamedTuple):
-    """The monitored hosts of a sketch in some parts; others that a detector reports were never seen."""
-
     sketch: Sketch
     network: Network
     parts: Sequence[Part]
 
     def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the hosts with at least `threshold` peers."""
         return self.sketch.collect(lambda part, detector: self._of(part, detector.super_hosts(threshold)), self.parts)
 
     def top(self, count: int) -> SuperHosts:
-        """Return the `count` hosts with the most peers."""
         return self.sketch.collect(lambda part, detector: self._of(part, detector.top(count)), self.parts)[:count]
 
     def _of(self, part: Part, found: SuperHosts) -> SuperHosts:
@@ -102,8 +98,6 @@ class _Monitored(NamedTuple):
 
 @dataclass(eq=False)
 class _OpenWindow:
-    """A window that still takes packets."""
-
     sketch: Sketch
     packets: int = 0
     pairs: dict[Part, int] = field(default_factory=dict)
@@ -113,7 +107,7 @@ class _OpenWindow:
     conversations: Conversations | None = None  # only if it matters who opened
     samples: dict[int, OpenSample] = field(default_factory=dict)  # by address family, only if evidence is asked for
     evidence: Evidence | None = None  # of windows that were joined with this one
-    span: tuple[int, int] = (0, 0)  # its start and its end
+    span: tuple[int, int] = (-(1 << 63), (1 << 63) - 1)  # its start and its end
 
 
 class WindowBuilder:
@@ -149,7 +143,7 @@ class WindowBuilder:
         self.selection = settings.selection
         self._settings = settings
         self._parts, self._reported = settings.parts, settings.reported_parts
-        self._make_detector = settings.make_detector if make_detector is None else make_detector
+        self._make_detector = make_detector or settings.make_detector
         self._find = find
         self._threads = thread_count(settings.threads)
         self._gathers = _gathered(self._threads) if gathers is None else gathers
@@ -159,14 +153,15 @@ class WindowBuilder:
 
     @property
     def packets(self) -> int:
-        """Packets of the windows that are open."""
         return sum(opened.packets for opened in self._open.values())
 
     def update(self, start: int, batch: PacketBatch) -> None:
         """Take packets into the window that begins at `start`, or 0 for the one window over everything."""
         if start not in self._open:
             self._open[start] = self._new()
-            self._open[start].span = self._span_of(start)
+            if self._settings.window != "all":
+                length = parse_duration(self._settings.slide or self._settings.window)
+                self._open[start].span = start, start + length
         opened = self._open[start]
         if self._gathering is not None and self._gathering is not opened:  # one at a time, so that memory is bounded
             self._fill(self._gathering)
@@ -202,7 +197,6 @@ class WindowBuilder:
             opened.pairs[part] = opened.pairs.get(part, 0) + sum(map(len, found))
 
     def count(self, batch: PacketBatch) -> None:
-        """Count packets that go into no window now."""
         self._pairs([batch])
 
     def join(self, starts: Sequence[int]) -> int:
@@ -239,11 +233,10 @@ class WindowBuilder:
         return WindowResult(window, SuperHosts.none(), sketch, opened.packets)
 
     def result(self, sketch: Sketch, window: Window, packets: int) -> WindowResult:
-        """Return a window with its super hosts, if these are looked for."""
         if not self._find:
             return WindowResult(window, SuperHosts.none(), sketch, packets)
         with self.restoring.measured():
-            found, left_out = self.search(sketch)
+            found, left_out = self.selection.search(self._monitored(sketch))
         largest = None if len(found) else next(iter(self._monitored(sketch).top(1)), None)
         return WindowResult(window, found, sketch, packets, largest, left_out)
 
@@ -255,11 +248,11 @@ class WindowBuilder:
         self._fill(opened)
         if opened.samples:
             opened.sketch.evidence = self._evidence_of(opened)
-        found, left_out = (SuperHosts.none(), 0) if is_pane else self.search(opened.sketch)
+        searched = self._monitored(opened.sketch)
+        found, left_out = (SuperHosts.none(), 0) if is_pane else self.selection.search(searched)
         return WindowResult(window, found, opened.sketch, opened.packets, left_out=left_out)
 
     def clear(self) -> None:
-        """Forget the windows that are open. Their packets stay counted."""
         self.count_gathered()
         self._open.clear()
 
@@ -270,23 +263,8 @@ class WindowBuilder:
             opened.gathered, opened.waiting = [], 0
         self._gathering = None
 
-    def find(self, sketch: Sketch) -> SuperHosts:
-        """Return the hosts of a sketch that are asked for and monitored."""
-        return self.search(sketch)[0]
-
-    def search(self, sketch: Sketch) -> tuple[SuperHosts, int]:
-        """Return the same, and how many hosts are left out because others have more peers."""
-        return self.selection.search(self._monitored(sketch))
-
     def _monitored(self, sketch: Sketch) -> _Monitored:
         return _Monitored(sketch, self.network, self._reported)
-
-    def _span_of(self, start: int) -> tuple[int, int]:
-        """Return the start and the end of a window."""
-        settings = self._settings
-        if settings.window == "all":
-            return -(1 << 63), (1 << 63) - 1
-        return start, start + parse_duration(settings.slide or settings.window)
 
     def _new(self) -> _OpenWindow:
         opened = _OpenWindow(Sketch(self._make_detector, site=self._settings.site))
@@ -298,7 +276,6 @@ class WindowBuilder:
         return opened
 
     def _sample(self, batches: Sequence[PacketBatch], samples: dict[int, OpenSample]) -> None:
-        """Take packets into the samples of their families."""
         size = min(max(-(-sum(map(len, batches)) // self._threads), LEAST_SHARE), MOST_SHARE)
         counts = partial(self.network.counting, sides=tuple(dict.fromkeys(part.side for part in self._parts)))
         calls = [
@@ -310,7 +287,6 @@ class WindowBuilder:
         run_parallel(OpenSample.add, calls, self._threads)
 
     def _evidence_of(self, opened: _OpenWindow) -> Evidence | None:
-        """Return the evidence of a window so far."""
         if not opened.samples:
             return opened.evidence
         rows = {family: sample.rows(self._threads) for family, sample in opened.samples.items()}
@@ -320,7 +296,6 @@ class WindowBuilder:
     def _pairs(
         self, batches: Sequence[PacketBatch], conversations: Conversations | None = None
     ) -> list[tuple[Part, PairBatch]]:
-        """Return the pairs of each part of the batches, and count the packets that yield none."""
         parts = self._parts
         if conversations is not None:
             batches = [with_details(batch) for batch in batches]
@@ -361,7 +336,6 @@ def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -
 
 
 def _passing(settings: Settings) -> int:
-    """Return details of a packet that every filter lets through, and that opens a conversation."""
     protocol, port = min(settings.lens.protocols or {TCP}), min(settings.lens.ports or {80})
     return pack(protocol, (port, port), SYN)
 
@@ -371,5 +345,4 @@ def _gathered(threads: int) -> int:
 
 
 def gathered_memory(threads: int) -> int:
-    """Return the most bytes of the packets that are gathered, without the block that made them enough."""
     return _gathered(threads) * GATHERED_BYTES

@@ -24,30 +24,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core import pairs as traffic
 from superhosts.core.hashing import make_key, secret_of
-from superhosts.core.pairs import (
-    ACK,
-    ANSWERED,
-    ANSWERS,
-    FLAGS_SHIFT,
-    HAS_FLAGS,
-    HAS_PORTS,
-    HAS_PROTOCOL,
-    ICMP,
-    ICMPV6,
-    IS_ANSWERED,
-    IS_CONVERSATION,
-    IS_RECORD,
-    OPENED,
-    PROTOCOL_SHIFT,
-    RST,
-    SYN,
-    TCP,
-    UDP,
-    Addresses,
-    Details,
-    PacketBatch,
-)
+from superhosts.core.pairs import ACK, FLAGS_SHIFT, ICMP, ICMPV6, PROTOCOL_SHIFT, RST, SYN, TCP, UDP, PacketBatch
 from superhosts.core.profile import timed
 from superhosts.jit.cache import compiled
 
@@ -65,9 +44,10 @@ _NOTHING, _BY_ORDER, _OPENS, _REPLIES, _UNKNOWN = range(5)  # what a packet does
 
 
 # The bits of details as numbers of their own type.
-_IS_RECORD, _IS_CONVERSATION, _IS_ANSWERED = _U(IS_RECORD), _U(IS_CONVERSATION), _U(IS_ANSWERED)
-_HAS_PROTOCOL, _HAS_PORTS, _HAS_FLAGS = _U(HAS_PROTOCOL), _U(HAS_PORTS), _U(HAS_FLAGS)
-_OPENED, _ANSWERS, _ANSWERED = _U(OPENED), _U(ANSWERS), _U(ANSWERED)
+_IS_RECORD, _IS_CONVERSATION = _U(traffic.IS_RECORD), _U(traffic.IS_CONVERSATION)
+_HAS_PROTOCOL, _HAS_PORTS, _HAS_FLAGS = _U(traffic.HAS_PROTOCOL), _U(traffic.HAS_PORTS), _U(traffic.HAS_FLAGS)
+_IS_ANSWERED, _OPENED = _U(traffic.IS_ANSWERED), _U(traffic.OPENED)
+_ANSWERS, _ANSWERED = _U(traffic.ANSWERS), _U(traffic.ANSWERED)
 
 
 class Multipliers(NamedTuple):
@@ -156,7 +136,9 @@ def _conversation(here: np.uint64, there: np.uint64, detail: np.uint64, key: Mul
 
 
 @compiled
-def _judge(src: Addresses, dst: Addresses, details: Details, words: Words, key: Multipliers) -> tuple[int, int]:
+def _judge(
+    src: traffic.Addresses, dst: traffic.Addresses, details: traffic.Details, words: Words, key: Multipliers
+) -> tuple[int, int]:
     """Note in the details of packets what they do; return of how many that is not known, and the new conversations.
 
     A block of packets is looked at twice: first all their lines of the filter are touched, so that the memory fetches
@@ -235,8 +217,6 @@ def in_order(batches: Sequence[PacketBatch], before: int | None) -> tuple[list[P
 
 
 class Conversations:
-    """The conversations of one window that were opened so far."""
-
     def __init__(self, key: bytes | str | None = None, size: int = FILTER_BYTES) -> None:
         self._words = np.zeros(size // 8 // LINE * LINE, np.uint64)
         self._key = Multipliers(*make_key(secret_of(key)).pair[:4])
@@ -244,7 +224,6 @@ class Conversations:
 
     @timed("contacts", amount=lambda _, conversations, batches: sum(map(len, batches)))
     def judge(self, batches: Sequence[PacketBatch]) -> int:
-        """Note in the details of packets whether they open or answer; return of how many that is not known."""
         not_known = 0
         for batch in batches:
             assert batch.details is not None
@@ -255,10 +234,8 @@ class Conversations:
 
     @property
     def fill(self) -> float:
-        """The share of bits that are set, about."""
         return 1 - float(np.exp(-PROBES * self.opened / (64 * len(self._words))))
 
     @property
     def is_crowded(self) -> bool:
-        """True if so many conversations were opened that many a new one is taken for an answer."""
         return self.fill > CROWDED

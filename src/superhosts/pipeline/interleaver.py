@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
@@ -112,7 +112,6 @@ class Interleaver:
         return [source for number, source in enumerate(self._sources) if number not in early]
 
     def _first_times(self) -> list[Start]:
-        """Return the inputs that have packets, by the time of the first."""
         files = [(number, source) for number, source in enumerate(self._sources) if _is_file(source)]
         if len(files) < _MANY or self._threads == 1:
             return self._sorted([partial(first_time_of, source) for source in self._sources])
@@ -121,7 +120,7 @@ class Interleaver:
                 calls: list[Callable[[], int | None]] = [partial(first_time_of, each) for each in self._sources]
                 for number, source in files:
                     held = hold_warnings(source)
-                    calls[number] = _Found(pool.submit(first_time_of, source).result, held)
+                    calls[number] = partial(_found, pool.submit(first_time_of, source), held)
                 return self._sorted(calls)
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -135,7 +134,6 @@ class Interleaver:
         return sorted(starts, key=lambda item: item[:2])
 
     def _begin(self, number: int, source: Source) -> Ahead:
-        """Return the reader of an input whose turn has come."""
         self._reading[number] = source
         if number not in self._early:
             return self._start(number, source)
@@ -145,7 +143,6 @@ class Interleaver:
         return ahead
 
     def _read_early(self, following: Iterable[Start]) -> None:
-        """Read the inputs that follow before their turn, if it takes long to read them."""
         for _, number, source in following:
             if number not in self._early and source.one_thread and _is_file(source) and self._is_idle():
                 held = hold_warnings(source)
@@ -161,24 +158,17 @@ class Interleaver:
         return len(self._reading) + len(self._early) <= self._threads
 
     def _end(self, number: int) -> None:
-        """Note how far an input has come that has ended."""
         source, (position, packets) = self._reading.pop(number), self._ended
         self._ended = (position + source.position(), packets + source.counters.packets)
 
 
-class _Found:
-    """The first time of a file, looked for by another thread; its warnings come with it."""
-
-    def __init__(self, result: Callable[[], int | None], held: HeldWarnings | None) -> None:
-        self._result = result
-        self._held = held
-
-    def __call__(self) -> int | None:
-        try:
-            return self._result()
-        finally:
-            if self._held is not None:
-                self._held.release()
+def _found(first: Future[int | None], held: HeldWarnings | None) -> int | None:
+    """Return the first time of a file, looked for by another thread; its warnings come with it."""
+    try:
+        return first.result()
+    finally:
+        if held is not None:
+            held.release()
 
 
 def _is_file(source: Source) -> bool:

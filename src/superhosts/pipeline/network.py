@@ -21,43 +21,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core import pairs as traffic
+from superhosts.core import prefixes
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.lens import PLAIN_LENS, Allowed, Lens
-from superhosts.core.pairs import (
-    ANSWERED,
-    ANSWERS,
-    HAS_PORTS,
-    HAS_PROTOCOL,
-    MASK64,
-    MOST_PORTS,
-    OPENED,
-    PORT_BITS,
-    PROTOCOL_SHIFT,
-    SRC_PORT_SHIFT,
-    Addresses,
-    Details,
-    PacketBatch,
-    PairBatch,
-    Part,
-)
-from superhosts.core.prefixes import (
-    SPECIAL_NETWORKS,
-    Flags,
-    OutsideSample,
-    PrefixTable,
-    inside,
-    make_table,
-    mark_inside,
-    mark_special,
-    parse_networks,
-    tables_of_some,
-    tables_of_whole,
-)
+from superhosts.core.pairs import Addresses, Details, PacketBatch, PairBatch, Part
+from superhosts.core.prefixes import Flags, PrefixTable, inside, mark_inside, mark_special
 from superhosts.core.profile import timed
 from superhosts.core.text import setting
 from superhosts.errors import UsageError
 from superhosts.jit.cache import compiled
-from superhosts.jit.pool import Lender
+from superhosts.jit.memory import Lender
 from superhosts.sources.base import SourceCounters
 
 SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecified addresses as hosts
@@ -65,16 +39,17 @@ SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecifi
 LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 ROOM = 2 * MOST_SHARE + 1  # pairs: two of each packet, and what is overwritten
 # The marks of packets that count for a contact (packetdetails.py)
-MARKS = {"": 0, "opened": OPENED, "answered": ANSWERS | ANSWERED}
+MARKS = {"": 0, "opened": traffic.OPENED, "answered": traffic.ANSWERS | traffic.ANSWERED}
 BLOCK = 1024  # packets whose flags are in a core's cache together
 Ports = NDArray[np.uint16]
 
 _ZERO = np.uint64(0)
 _PORT = np.uint64(0xFFFF)
-_SRC_PORT = np.uint64(SRC_PORT_SHIFT)
-_PROTOCOL = np.uint64(PROTOCOL_SHIFT)
-_HAS_PROTOCOL, _HAS_PORTS, _ANSWERS = np.uint64(HAS_PROTOCOL), np.uint64(HAS_PORTS), np.uint64(ANSWERS)
-_CONTACTS = np.uint64(OPENED | ANSWERS | ANSWERED)
+_SRC_PORT = np.uint64(traffic.SRC_PORT_SHIFT)
+_PROTOCOL = np.uint64(traffic.PROTOCOL_SHIFT)
+_HAS_PROTOCOL, _HAS_PORTS = np.uint64(traffic.HAS_PROTOCOL), np.uint64(traffic.HAS_PORTS)
+_ANSWERS = np.uint64(traffic.ANSWERS)
+_CONTACTS = np.uint64(traffic.OPENED | traffic.ANSWERS | traffic.ANSWERED)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: ports end up in all bits
 
 
@@ -185,8 +160,6 @@ def make_pairs(
 
 
 class Choice(NamedTuple):
-    """Which packets of a part count."""
-
     marks: np.uint64  # one of these bits of the details must be set; 0: all packets count
     needs_ports: int  # 1: packets without ports do not count
     by_protocol: int  # 1: only the protocols of the filter count
@@ -243,8 +216,6 @@ def choose(
 
 
 class PortUse(NamedTuple):
-    """Where ports go."""
-
     of_hosts: int  # 1: a host is an address with a port
     of_peers: int  # 1: a peer is an address with a port
     alone: int  # 1: a peer is a port
@@ -316,7 +287,6 @@ class Counters(SourceCounters):
     skipped_windows: int = 0  # windows that overlap, and have exactly the packets of the window before
 
     def add(self, other: SourceCounters) -> None:
-        """Add the counts of an input, or of a share of packets."""
         for each in fields(other):
             if value := getattr(other, each.name):
                 setattr(self, each.name, getattr(self, each.name) + value)
@@ -342,7 +312,6 @@ REASONS = {
 
 
 def shares_of(batch: PacketBatch, size: int) -> list[PacketBatch]:
-    """Split a batch into shares of up to `size` packets."""
     return [
         batch.take(slice(start, stop), batch.span)
         for start, stop in split_evenly(len(batch), -(-len(batch) // size) or 1)
@@ -367,26 +336,28 @@ class Network:
                 raise UsageError(f"{setting(name, bits)}: must be from 1 to {most}")
         if special not in SPECIAL:
             raise UsageError(f"{setting('special', special)}: one of {', '.join(SPECIAL)}")
-        inner_networks, excluded = parse_networks(inner, "inner"), parse_networks(exclude, "exclude")
+        inner_networks, excluded = prefixes.parse_networks(inner, "inner"), prefixes.parse_networks(exclude, "exclude")
         if inner and not inner_networks:  # An empty file must not make every address inner.
             raise UsageError(f"{setting('inner', ' '.join(inner))}: contains no prefix")
         self.all_inner = not inner_networks
-        self.inner = {family: make_table(inner_networks, family) for family in (4, 6)}
-        self.excluded = {family: make_table(excluded, family) for family in (4, 6)}
+        self.inner = {family: prefixes.make_table(inner_networks, family) for family in (4, 6)}
+        self.excluded = {family: prefixes.make_table(excluded, family) for family in (4, 6)}
         self.drops_special = special == "drop"
         self.host_bits = {4: ipv4_prefix, 6: ipv6_prefix}
         self.lens = lens
-        self._hosts_with_inner = tables_of_some(inner_networks, self.host_bits)
-        self._hosts_all_inner = tables_of_whole(inner_networks, self.host_bits)
+        self._port_use = PortUse(
+            int(lens.hosts_have_ports), int(lens.counts == "host-ports"), int(lens.counts == "ports")
+        )
+        self._hosts_with_inner = prefixes.tables_of_some(inner_networks, self.host_bits)
+        self._hosts_all_inner = prefixes.tables_of_whole(inner_networks, self.host_bits)
         self.counters = Counters()
-        self.outside = OutsideSample()
+        self.outside = prefixes.OutsideSample()
         self._rules: dict[Part, Rule] = {}
         self._lenders = {4: Lender(2 * ROOM * 4), 6: Lender(2 * ROOM * 16)}
 
     def pairs(
         self, batches: Sequence[PacketBatch], parts: Sequence[Part], threads: int = 1
     ) -> list[tuple[Part, PairBatch]]:
-        """Return the pairs of each part of the batches' families, and count the packets that yield none."""
         size = min(max(-(-sum(map(len, batches)) // threads), LEAST_SHARE), MOST_SHARE)
         found: list[tuple[Part, PairBatch]] = []
         calls = [(share, parts) for batch in batches for share in shares_of(batch, size)]
@@ -398,56 +369,42 @@ class Network:
 
     @timed("pairs", amount=lambda _, network, batch, parts: len(batch))
     def _find_pairs(self, batch: PacketBatch, parts: Sequence[Part]) -> tuple[list[tuple[Part, PairBatch]], Counters]:
-        """Return the pairs of each part of the family, and how many packets yield none."""
         chosen = [part for part in parts if part.family == batch.family]
-        if self.lens.needs_details or any(part.contact for part in chosen):
-            return self._find_detailed(batch, chosen)
-        inner, excluded = self.inner[batch.family], self.excluded[batch.family]
+        tables = self.inner[batch.family], self.excluded[batch.family]
         result, counts = [], Counters()
+        is_detailed = self.lens.needs_details or any(part.contact for part in chosen)
         both = any(part.direction == "any" for part in chosen)  # such parts have the hosts of the other directions, too
         for number, part in enumerate(chosen):
-            rule = self._rule(part)
-            pairs = self._room(batch)
-            count, ignored, same, left_out = make_pairs(batch.src, batch.dst, inner, excluded, rule, pairs)
-            hosts, peers = pairs[0][:count], pairs[1][:count]
+            if is_detailed:
+                packets, others = self._choose(batch, part)
+                pairs = self._port_room(batch.family, len(packets[0]))
+                found = make_port_pairs(*packets, tables, self._rule(part), self._port_use, pairs)
+                if number == 0:
+                    counts.unknown_details, counts.filtered, counts.no_contact = others
+            else:
+                pairs = self._room(batch)
+                found = make_pairs(batch.src, batch.dst, *tables, self._rule(part), pairs)
+            count, ignored, same, left_out = found
             if number == 0:  # Count a packet once, however many parts it belongs to.
                 counts.no_inner_end, counts.same_ends = ignored, same
-            if part.direction == "any" or not both:  # Count an end once.
+            if number == 0 if is_detailed else part.direction == "any" or not both:  # Count an end once.
                 counts.special_ends += left_out
-            result.append((part, PairBatch(hosts[:, 0].copy() if self._takes_one_word(part) else hosts, peers)))
+            hosts, peers = pairs[0][:count], pairs[1][:count]
+            if part.family == 6 and self.host_bits[6] <= 64 and not self.lens.hosts_have_ports:
+                hosts = hosts[:, 0].copy()  # The low word of such a host is always zero.
+            result.append((part, PairBatch(hosts, peers)))
         return result, counts
 
-    def _find_detailed(
-        self, batch: PacketBatch, parts: Sequence[Part]
-    ) -> tuple[list[tuple[Part, PairBatch]], Counters]:
-        """Do the same where protocols, ports or contacts matter."""
-        details = np.zeros(len(batch), np.uint64) if batch.details is None else batch.details
-        lens, tables = self.lens, (self.inner[batch.family], self.excluded[batch.family])
-        use = PortUse(int(lens.hosts_have_ports), int(lens.counts == "host-ports"), int(lens.counts == "ports"))
-        result, counts = [], Counters()
-        for number, part in enumerate(parts):
-            choice = Choice(
-                np.uint64(MARKS[part.contact]),
-                int(lens.needs_ports),
-                int(lens.protocols is not None),
-                int(lens.ports is not None),
-            )
-            src, dst = np.empty_like(batch.src), np.empty_like(batch.dst)
-            ports = np.empty(len(batch), np.uint16)
-            count, unknown, stopped, idle = choose(
-                batch.src, batch.dst, details, choice, lens.allowed, (src, dst, ports)
-            )
-            pairs = self._port_room(batch.family, count)
-            count, ignored, same, left_out = make_port_pairs(
-                src[:count], dst[:count], ports[:count], tables, self._rule(part), use, pairs
-            )
-            if number == 0:
-                counts.unknown_details, counts.filtered, counts.no_contact = unknown, stopped, idle
-                counts.no_inner_end, counts.same_ends = ignored, same
-            counts.special_ends += left_out if number == 0 else 0
-            hosts, peers = pairs[0][:count], pairs[1][:count]
-            result.append((part, PairBatch(hosts[:, 0].copy() if self._takes_one_word(part) else hosts, peers)))
-        return result, counts
+    def _choose(
+        self, batch: PacketBatch, part: Part
+    ) -> tuple[tuple[Addresses, Addresses, Ports], tuple[int, int, int]]:
+        """Return the packets that count where protocols, ports or contacts matter, and the numbers of the others."""
+        lens, details = self.lens, np.zeros(len(batch), np.uint64) if batch.details is None else batch.details
+        by_protocol, by_port = int(lens.protocols is not None), int(lens.ports is not None)
+        choice = Choice(np.uint64(MARKS[part.contact]), int(lens.needs_ports), by_protocol, by_port)
+        out = np.empty_like(batch.src), np.empty_like(batch.dst), np.empty(len(batch), np.uint16)
+        count, *others = choose(batch.src, batch.dst, details, choice, lens.allowed, out)
+        return (out[0][:count], out[1][:count], out[2][:count]), (others[0], others[1], others[2])
 
     def counting(self, batch: PacketBatch, *, sides: Sequence[str]) -> NDArray[np.uint8]:
         """Return for each packet 1 if it has a host on one of these sides and passes the filters, else 0."""
@@ -460,32 +417,23 @@ class Network:
         return counts
 
     def _passing(self, details: Details) -> NDArray[np.uint8]:
-        """Return 1 for each packet that the filters of protocols and ports let through."""
         lens, passes = self.lens, np.ones(len(details), bool)
         if lens.protocols is not None:
-            known = details & np.uint64(HAS_PROTOCOL) != 0
-            passes &= known & (lens.allowed.protocols[details >> np.uint64(PROTOCOL_SHIFT) & np.uint64(0xFF)] == 1)
+            known = details & _HAS_PROTOCOL != 0
+            passes &= known & (lens.allowed.protocols[details >> _PROTOCOL & np.uint64(0xFF)] == 1)
         if lens.needs_ports or lens.ports is not None:
-            passes &= details & np.uint64(HAS_PORTS) != 0
+            passes &= details & _HAS_PORTS != 0
         if lens.ports is not None:
             ports = lens.allowed.ports
-            sent, asked = details >> np.uint64(SRC_PORT_SHIFT) & np.uint64(MOST_PORTS), details & np.uint64(MOST_PORTS)
+            sent, asked = details >> _SRC_PORT & _PORT, details & _PORT
             passes &= (ports[sent] | ports[asked]) == 1
         return passes.astype(np.uint8)
 
-    def _takes_one_word(self, part: Part) -> bool:
-        """Return True if the low word of a part's hosts is always zero."""
-        return part.family == 6 and self.host_bits[6] <= 64 and not self.lens.hosts_have_ports
-
     def _port_room(self, family: int, packets: int) -> tuple[Addresses, Addresses]:
-        """Return columns for two pairs of each packet, and what is overwritten."""
-        rows = 2 * packets + 1
-        if family == 6:
-            return np.empty((rows, 2), np.uint64), np.empty((rows, 2), np.uint64)
-        hosts, peers = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
-        if self.lens.hosts_have_ports:
-            return np.empty(rows, np.uint64), np.empty(rows, np.uint64)
-        return (hosts, np.empty(rows, np.uint64)) if self.lens.counts == "host-ports" else (hosts, peers)
+        shape = (2 * packets + 1, 2) if family == 6 else 2 * packets + 1
+        is_wide = family == 6 or self.lens.hosts_have_ports
+        host, peer = is_wide, is_wide or self.lens.counts == "host-ports"
+        return np.empty(shape, np.uint64 if host else np.uint32), np.empty(shape, np.uint64 if peer else np.uint32)
 
     def _room(self, batch: PacketBatch) -> tuple[Addresses, Addresses]:
         """Return columns for the pairs of a share, in memory that is used again.
@@ -518,10 +466,9 @@ class Network:
 
     @cached_property
     def _hosts_all_special(self) -> dict[int, PrefixTable]:
-        return tables_of_whole(SPECIAL_NETWORKS, self.host_bits)
+        return prefixes.tables_of_whole(prefixes.SPECIAL_NETWORKS, self.host_bits)
 
     def _are_special(self, hosts: Addresses, family: int) -> NDArray[np.bool_]:
-        """Return True for each host that contains only special addresses."""
         if self.host_bits[family] < (32 if family == 4 else 128):
             return np.asarray(inside(hosts, self._hosts_all_special[family]) == 1)
         flags = np.zeros(len(hosts), np.uint8)
@@ -530,8 +477,10 @@ class Network:
 
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
         """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""
-        if self.lens.hosts_have_ports:
-            hosts = _without_ports(hosts)
+        if self.lens.hosts_have_ports and hosts.ndim == 1:
+            hosts = np.asarray(hosts >> np.uint64(traffic.PORT_BITS), np.uint32)
+        elif self.lens.hosts_have_ports:
+            hosts = np.asarray(hosts & np.array([traffic.MASK64, traffic.MASK64 - traffic.MOST_PORTS], np.uint64))
         if part.family == 6 and hosts.ndim == 1:
             prefixes = hosts
             hosts = np.zeros((len(prefixes), 2), np.uint64)
@@ -544,10 +493,3 @@ class Network:
         if part.side == "inner":
             return np.asarray(seen & (inside(hosts, self._hosts_with_inner[part.family]) == 1))
         return np.asarray(seen & (inside(hosts, self._hosts_all_inner[part.family]) == 0))
-
-
-def _without_ports(hosts: Addresses) -> Addresses:
-    """Return the addresses or prefixes of hosts with ports."""
-    if hosts.ndim == 1:
-        return np.asarray(hosts >> np.uint64(PORT_BITS), np.uint32)
-    return np.asarray(hosts & np.array([MASK64, MASK64 - MOST_PORTS], np.uint64))

@@ -33,8 +33,6 @@ def prepare_folder(folder: Path, site: str) -> None:
 
 
 class SketchSaver:
-    """Saves the sketches of windows, merged with what an earlier run saved of the same window and site."""
-
     def __init__(self, folder: Path, settings: Settings, say: Callable[[str], None], *, quiet: bool = False) -> None:
         self._folder, self._settings, self._say, self._quiet = folder, settings, say, quiet
         self._older: set[Path] = set()  # files from an earlier run
@@ -68,12 +66,10 @@ class SketchSaver:
 
 
 def merged_into(path: Path) -> str:
-    """Return the line for people about a sketch that an earlier run saved."""
     return f"{path}: merged into the sketch that was there"
 
 
 def merge_saved(sketch: Sketch, path: Path, settings: Settings) -> None:
-    """Merge what an earlier run saved; raises OutputError if that is impossible, or was made with other options."""
     reason: Exception
     ways = "move this file away, or save to another folder"
     try:
@@ -102,7 +98,6 @@ def _check_parts(path: Path, settings: Settings) -> None:
 
 
 def _watching(parts: Iterable[Part]) -> str:
-    """Return the options with which these parts are counted."""
     fields = [(part.side, part.way, part.contact or "any", part.counts, part.filter) for part in parts]
     # Sorted, so that two lists differ only in what they contain.
     sides, ways, contacts, counts, filters = (",".join(sorted(set(each))) for each in zip(*fields, strict=True))

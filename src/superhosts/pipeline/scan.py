@@ -9,33 +9,36 @@ traffic stops or is slow, and empty windows are yielded, too, as a sign of life.
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
+
+import numpy as np
 
 from superhosts.core import defaults
-from superhosts.core.pairs import Window
+from superhosts.core.pairs import PacketBatch, Window
 from superhosts.core.profile import Durations
 from superhosts.core.text import counted, printable, setting
 from superhosts.core.units import SECOND, format_size, parse_duration, parse_size
 from superhosts.detectors.detector import Detector
-from superhosts.errors import InputError, SuperhostsError, UsageError
+from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
 from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResult, compile_all
+from superhosts.pipeline.contacts import with_details
 from superhosts.pipeline.interleaver import Interleaver
 from superhosts.pipeline.network import Counters as Counters
-from superhosts.pipeline.secondpass import SecondPass
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import SlidingAhead, SlidingPanes
-from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows
+from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows, split_by_window
 from superhosts.sources.base import PACE, Pace, Source, Stopped, input_border
 from superhosts.sources.open import open_inputs
-from superhosts.sources.readers import Clock, Following
+from superhosts.sources.readers import Clock, Following, Step
 from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions
 
@@ -132,6 +135,79 @@ class Results:
             self._results.close()
 
 
+_COLUMNS = ("src", "dst", "time", "details")
+
+
+class SecondPass:
+    """Collects whole windows, those in `wanted`, from inputs in any order.
+
+    Packets that were far out of order cannot be added to a window that has closed, because its sketch was yielded. So
+    after all files were read, they are read again for those windows alone. The packets of these windows wait in memory
+    and, beyond a limit, in a temporary file, until each window is built whole. The work stays linear: two readings, and
+    each packet is written at most once.
+    """
+
+    def __init__(self, length: int, wanted: Iterable[int], limits: Limits = LIMITS) -> None:
+        self._length = length
+        self._wanted = np.asarray(sorted(wanted), np.int64)
+        self._limits = limits
+        self._held: dict[int, list[PacketBatch]] = {}  # packets by window, in memory
+        self._count = self._pieces = 0  # of these
+        self._stored: dict[int, list[tuple[int, int]]] = {}  # by window: family and place in the file
+        self._file: IO[bytes] | None = None
+
+    def read(self, source: Source, stopped: Callable[[], bool]) -> None:
+        """Read an input. Damage ends it silently: the first reading has reported it."""
+        with contextlib.suppress(InputError), input_border(source.name):
+            for batch in (batch for block in source.blocks() for batch in block):
+                if stopped():
+                    return
+                keep = np.isin(batch.time // self._length, self._wanted)
+                for index, piece in split_by_window(batch.take(keep), self._length):
+                    self._hold(index, piece)
+
+    def windows(self) -> Iterator[tuple[int, Iterator[PacketBatch]]]:
+        for index in sorted(self._held.keys() | self._stored.keys()):
+            yield index, self._take(index)
+
+    def close(self) -> None:
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # what a full disk did not take is not needed
+                self._file.close()
+
+    def _hold(self, index: int, piece: PacketBatch) -> None:
+        self._held.setdefault(index, []).append(piece)
+        self._count += len(piece)
+        self._pieces += 1
+        if self._count > self._limits.packets or self._pieces > self._limits.pieces:
+            self._store()
+
+    def _store(self) -> None:
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="superhosts-")  # noqa: SIM115  closed by `close`
+            file = self._file
+            for index, pieces in self._held.items():
+                for family in sorted({piece.family for piece in pieces}):
+                    self._stored.setdefault(index, []).append((family, file.tell()))
+                    chosen = [with_details(piece) for piece in pieces if piece.family == family]
+                    for name in _COLUMNS:
+                        np.save(file, np.concatenate([getattr(piece, name) for piece in chosen]), allow_pickle=False)
+            file.flush()  # a full disk shows here, and not when the packets are read
+        except OSError as error:
+            way = f"{error.strerror}; TMPDIR names another folder"
+            raise OutputError(f"{tempfile.gettempdir()}: a temporary file cannot be written: {way}") from None
+        self._held, self._count, self._pieces = {}, 0, 0
+
+    def _take(self, index: int) -> Iterator[PacketBatch]:
+        for family, place in self._stored.pop(index, []):
+            assert self._file is not None
+            self._file.seek(place)
+            src, dst, time, details = (np.load(self._file, allow_pickle=False) for _ in _COLUMNS)
+            yield PacketBatch(family, src, dst, time, details=details)
+        yield from self._held.pop(index, [])
+
+
 class Scan:
     """One run over inputs. Iterating over it yields the windows; `counters` has the packets read so far, by kind.
 
@@ -177,7 +253,6 @@ class Scan:
         self._prepare(sources)
 
     def _prepare(self, sources: Sequence[Source]) -> None:
-        """Make everything that one run uses."""
         settings, options = self.settings, self._options
         self.sources = list(sources)
         sampling, one_window = settings.sampling, settings.window == "all"
@@ -186,7 +261,7 @@ class Scan:
             source.want(wants)
         self._stopping = False
         # A folder or an interface may be empty for a long time: it cannot be asked for its first packet like a file.
-        timed = options.grace is not None
+        timed, live = options.grace is not None, any(source.live for source in self.sources)
         self._follows = any(source.live and (timed or source.replays or source.loses) for source in self.sources)
         slides = settings.slides and options.find  # or the windows are its panes
         gaps = GAPS if options.is_sensor else settings.panes - 1 if slides else 0  # panes in which nothing came
@@ -200,7 +275,6 @@ class Scan:
             joins=options.joins_short,
             limits=options.limits,
         )
-        live = any(source.live for source in self.sources)
         self._builder = WindowBuilder(
             settings,
             self._make_detector,
@@ -210,9 +284,7 @@ class Scan:
             sampling=sampling,
         )
         self._sliding = self._slide(self._builder) if slides else None
-        self._ahead: SlidingAhead | None = None
-        if self._sliding is not None and not live:
-            self._ahead = SlidingAhead(self._sliding, self._select)
+        self._ahead = SlidingAhead(self._sliding, self._select) if self._sliding is not None and not live else None
         self._selected: tuple[float | None, int | None] | None = None  # what `select` asks for, until it is so
         self._last_pane: int | None = None
         self._following: Following | None = None
@@ -228,7 +300,6 @@ class Scan:
         return SlidingPanes(*lengths, builder.result, keeps_all=keeps_all)
 
     def __repr__(self) -> str:
-        """Say what is scanned, how, and how far it has come."""
         settings = self.settings
         names = [printable(source.name) for source in self.sources]
         inputs = names[0] if len(names) == 1 else counted(len(names), "input")
@@ -318,7 +389,11 @@ class Scan:
             running = None if self._running is None else self._running()
             if running is None:
                 if self._has_begun and self._reopen is not None:
-                    self._begin_again(self._reopen)
+                    for source in self.sources:
+                        if source.live or not source.replays:
+                            way = "keep its windows (windows = list(run)) to use them again"
+                            raise UsageError(f"{source.name}: was read, and can be read only once; {way}")
+                    self._prepare(self._reopen())
                 elif self._has_begun and not self._is_over:
                     raise UsageError(
                         "this scan was left before its end or has failed, and reads its inputs once: keep its iterator "
@@ -327,13 +402,6 @@ class Scan:
                 running = Results(self._run(), keeps=self._options.keeps_sketches)
                 self._running = weakref.ref(running)
             return running
-
-    def _begin_again(self, reopen: Callable[[], Sequence[Source]]) -> None:
-        for source in self.sources:
-            if source.live or not source.replays:
-                way = "keep its windows (windows = list(run)) to use them again"
-                raise UsageError(f"{source.name}: was read, and can be read only once; {way}")
-        self._prepare(reopen())
 
     def _run(self) -> Generator[WindowResult, None, None]:
         if self._is_over:
@@ -400,8 +468,23 @@ class Scan:
         return (window for window in windows if window.packets or self._options.is_sensor)
 
     def _read(self) -> Iterator[Iterator[Event]]:
-        """Read the inputs; yield what their blocks and the passing of time do to the windows."""
-        for step in self._follow() if self._follows else self._interleave():
+        options, limit = self._options, self._options.limits.packets // 2
+        common: dict[str, Any] = {"attempt": self._try, "stopped": lambda: self._stopping, "pace": options.pace}
+        steps: Iterable[Step]
+        if self._follows:
+            # If many packets wait for their windows, inputs wait for each other.
+            is_full = (lambda: self._windows.waiting > limit) if options.clock_only else None
+            steps = self._following = Following(
+                self.sources,
+                grace=options.grace,
+                clock=options.clock,
+                horizon=self._windows.horizon,
+                is_full=is_full,
+                **common,
+            )
+        else:
+            steps = self._interleaver = Interleaver(self.sources, threads=self.settings.threads, **common)
+        for step in steps:
             if step.begins is not None:
                 with self._lock:
                     self._windows.expect(*step.begins)
@@ -411,35 +494,7 @@ class Scan:
             if step.clock is not None:
                 yield self._windows.tick(step.clock)
 
-    def _interleave(self) -> Interleaver:
-        self._interleaver = Interleaver(
-            self.sources,
-            attempt=self._try,
-            stopped=lambda: self._stopping,
-            threads=self.settings.threads,
-            pace=self._options.pace,
-        )
-        return self._interleaver
-
-    def _follow(self) -> Following:
-        self._following = Following(
-            self.sources,
-            grace=self._options.grace,
-            clock=self._options.clock,
-            attempt=self._try,
-            stopped=lambda: self._stopping,
-            horizon=self._windows.horizon,
-            is_full=self._is_full if self._options.clock_only else None,
-            pace=self._options.pace,
-        )
-        return self._following
-
-    def _is_full(self) -> bool:
-        """Return True if so many packets wait for their windows that inputs should wait for each other."""
-        return self._windows.waiting > self._options.limits.packets // 2
-
     def _reached(self) -> tuple[int, int]:
-        """Return the bytes and packets read so far."""
         if self._interleaver is not None:
             return self._interleaver.reached()
         packets = sum(source.counters.packets for source in self.sources)
@@ -481,7 +536,6 @@ class Scan:
             yield from self._shown((self._ahead or self._sliding).add(pane))
 
     def _drops(self, window: Window) -> int | None:
-        """Return the packets that live captures have lost in a window; None if there are no live captures."""
         if self._windows.length is None and any(source.loses for source in self.sources):
             return sum(source.counters.drops for source in self.sources)
         lost = [packets for source in self.sources if (packets := source.lost(*window)) is not None]
@@ -505,23 +559,19 @@ class Scan:
     # The second reading
 
     def _revise(self) -> Iterator[WindowResult]:
-        """Read the windows again for which packets came too late, and yield them whole."""
         assert self._windows.length is not None
         length, panes = self._windows.length, self.settings.panes if self._sliding is not None else 1
         late = dict(self._windows.put_off)
         # All is counted already. If it matters who opened, a window is put in order as a whole: its packets come file
         # by file.
-        gathers = 1 << 62 if self.settings.has_contacts else None
+        sorts = self.settings.has_contacts
+        gathers = 1 << 62 if sorts else None
         builder = WindowBuilder(
-            self.settings,
-            self._make_detector,
-            find=self._options.find,
-            gathers=gathers,
-            sorts=self.settings.has_contacts,
+            self.settings, self._make_detector, find=self._options.find, gathers=gathers, sorts=sorts
         )
         sliding = None if self._sliding is None else self._slide(builder)
         wanted = {near for index in late for near in range(index - panes + 1, index + panes)}
-        with closing(SecondPass(length, wanted, self._options.limits)) as second:
+        with contextlib.closing(SecondPass(length, wanted, self._options.limits)) as second:
             if not all(self._try(partial(self._read_again, source, second)) for source in self.sources):
                 return
             for index, batches in second.windows():
@@ -556,7 +606,6 @@ class Scan:
             del result
 
     def _read_again(self, source: Source, second: SecondPass) -> bool:
-        """Read an input a second time; False if the scan was stopped."""
         with input_border(source.name):
             again = source.again()
         second.read(again, lambda: self._stopping)
@@ -685,7 +734,6 @@ def scan(
 
 
 def _names(inputs: Any) -> list[Name]:
-    """Return the names of inputs; raise UsageError for tables, open files and whatever else is no name."""
     is_several = isinstance(inputs, Iterable) and not isinstance(inputs, Name | bytes | Mapping)
     # A data frame would yield the names of its columns.
     has_names = is_several and not any(hasattr(inputs, each) for each in ("columns", "__arrow_c_stream__", "read"))

@@ -26,7 +26,7 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError, UsageError
 from superhosts.pipeline.contacts import FILTER_BYTES
 from superhosts.pipeline.network import Network
-from superhosts.sketch.evidence import sample
+from superhosts.sketch.evidence.sample import memory_of
 from superhosts.sources.base import TUNNELS, Sampling, Wants
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
@@ -95,12 +95,11 @@ class Settings:
             ("peers", self.peers, PEERS),
             ("count", (self.count,), COUNTS),
             ("by", (self.by,), BY),
+            ("tunnels", (self.tunnels,), TUNNELS),
         ):
             for value in values:
                 if value not in known:
                     raise UsageError(f"{setting(name, value)}: one of {', '.join(known)}")
-        if self.tunnels not in TUNNELS:
-            raise UsageError(f"{setting('tunnels', self.tunnels)}: one of {', '.join(TUNNELS)}")
         if self.site and not is_name(self.site):
             raise UsageError(f"{setting('site', printable(self.site))}: {NAME_RULE}")
         if "outer" in self.watch and not self.inner:
@@ -133,7 +132,7 @@ class Settings:
             raise UsageError(f"{option('geometry')} and {named('memory')}: choose one; a geometry has its own size")
         if self.geometry:
             try:
-                self._geometry(32)
+                Geometry.parse(self.geometry, 32)
             except GeometryError as error:
                 raise GeometryError(f"{named('geometry')}: {error}") from None
         if check_exact(self.exact) is not None and not issubclass(kind, Cube):
@@ -154,7 +153,6 @@ class Settings:
 
     @property
     def kind(self) -> type[Detector]:
-        """The class of the detector."""
         return DETECTORS[self.detector] if isinstance(self.detector, str) else self.detector
 
     def _check_slide(self) -> None:
@@ -183,13 +181,7 @@ class Settings:
 
     @property
     def panes(self) -> int:
-        """How many panes a window has; 1 unless windows overlap."""
         return parse_duration(self.window) // parse_duration(self.slide) if self.slide else 1
-
-    @property
-    def of_panes(self) -> Settings:
-        """The settings of the panes: windows as long as the slide, side by side."""
-        return replace(self, window=self.slide or self.window, slide="")
 
     @property
     def most_sketches(self) -> int:
@@ -237,12 +229,10 @@ class Settings:
 
     @property
     def has_contacts(self) -> bool:
-        """True if it matters who opened."""
         return any(peers != "any" for peers in self.chosen_peers)
 
     @cached_property
     def lens(self) -> Lens:
-        """What of the traffic is looked at besides addresses."""
         return Lens(
             parse_protocols(self.proto) if self.proto else None,
             parse_ports(self.port) if self.port else None,
@@ -252,19 +242,15 @@ class Settings:
 
     @property
     def most_memory(self) -> int:
-        """Most bytes of the cubes, the pairs that wait for them, and the caches."""
         caches = 4 * thread_count(self.threads) << 20
         contacts = 2 * FILTER_BYTES if self.has_contacts else 0  # of two open windows
-        samples = 2 * sample.memory_of(self.evidence_pairs) if self.evidence else 0
+        samples = 2 * memory_of(self.evidence_pairs) if self.evidence else 0
         filled = self.panes + 1 if self.slides else 1  # with room for pairs that wait or have waited
-        others = self.most_sketches - filled
-        return sum(self._memory(part) * (3 * filled + 2 * others) // 2 + caches for part in self.parts) + (
-            contacts + samples
-        )
+        halves = 3 * filled + 2 * (self.most_sketches - filled)
+        return contacts + samples + sum(self._memory(part) * halves // 2 + caches for part in self.parts)
 
     @property
     def wants(self) -> Wants:
-        """What sources are to tell of packets besides their addresses and times."""
         details = self.has_contacts or self.lens.needs_details or self.evidence
         return Wants(details=details, tunnels=self.tunnels)
 
@@ -283,12 +269,10 @@ class Settings:
 
     @property
     def starts_exact(self) -> bool:
-        """True if windows are counted exactly, on the CPU, while their pairs fit."""
         return issubclass(self.kind, Cube) and starts_exact(self.exact, self.device)
 
     @property
     def selection(self) -> Selection:
-        """Which hosts are asked for. Without a threshold and `top`: the default of a scan."""
         return Selection.of_scan(self.threshold, self.top)
 
     def with_threshold(self) -> Settings:
@@ -309,26 +293,18 @@ class Settings:
 
     @property
     def cube_memory(self) -> int:
-        """Bytes of the largest cube."""
         return max(self._memory(part) for part in self.parts)
 
     def host_format(self, part: Part) -> HostFormat:
-        """Return how the numbers of a part's detector read as hosts."""
         prefix = self.ipv4_prefix if part.family == 4 else self.ipv6_prefix
         return HostFormat(part.family, prefix, self.lens.hosts_have_ports)
 
     def _memory(self, part: Part) -> int:
         if self.geometry:
-            memory: int = self._geometry(self.host_format(part).key_bits).memory
-            return memory
+            return Geometry.parse(self.geometry, self.host_format(part).key_bits).memory
         return parse_size(self.memory)
 
-    def _geometry(self, key_bits: int) -> Geometry:
-        """Return the geometry that the option gives, of the type of the detector."""
-        return Geometry.parse(self.geometry, key_bits)
-
     def check_parts(self) -> None:
-        """Raise UsageError if the network or a detector cannot be made of these settings."""
         self.make_network()
         kind = self.kind
         if kind.geometry_type is not None and not self.geometry:
@@ -346,7 +322,6 @@ class Settings:
         )
 
     def make_detector(self, part: Part) -> Detector:
-        """Return an empty detector for a part."""
         common: dict[str, Any] = {"key": self.key, "device": self.device, "threads": self.threads}
         host = self.host_format(part)
         kind = self.kind
@@ -355,7 +330,7 @@ class Settings:
         if self.exact is not None:
             common["exact"] = self.exact
         if self.geometry:
-            common["geometry"] = self._geometry(host.key_bits)
+            common["geometry"] = Geometry.parse(self.geometry, host.key_bits)
         elif not self.grows_with_traffic:
             common["memory"] = self.memory
         detector = kind.for_scan(defaults.THRESHOLD if self.least_peers is None else self.least_peers, **common)
@@ -368,5 +343,4 @@ def _comparable(value: Any) -> Any:
 
 
 def _detectors(names: Sequence[str]) -> str:
-    """Return the setting that chooses one of some detectors, as the caller writes it."""
     return either(f"--detector {', '.join(names)}", " or ".join(f'detector="{name}"' for name in names))

@@ -20,15 +20,13 @@ from typing import NamedTuple
 from superhosts.core.pairs import Part, Window
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.cube import Cube
-from superhosts.jit.pool import Reuse
+from superhosts.jit.memory import Reuse
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.settings import MOST_KEPT
 from superhosts.sketch.sketch import Sketch
 
 
 class _Union(NamedTuple):
-    """The union of some panes."""
-
     whole: Sketch
     densified: frozenset[Part] = frozenset()  # parts that were made dense early: their pairs may fit
     oldest: Sketch | None = None  # the oldest pane, if it is needed to make an exact union
@@ -64,7 +62,6 @@ class PaneQueue:
         return len(self._front) + len(self._back)
 
     def push(self, pane: Sketch) -> None:
-        """Add the youngest pane."""
         self._back.append(pane)
         if self._whole_back is None:
             self._whole_back = self._densified(_Union(pane))  # if it is the pane, it is replaced before it would change
@@ -75,13 +72,11 @@ class PaneQueue:
             self.merges += 1
 
     def pop(self) -> None:
-        """Remove the oldest pane."""
         if not self._front:
             self._turn()
         self._front.pop()
 
     def _turn(self) -> None:
-        """Make the panes of the back the front."""
         self._whole_back = None
         kept, densifies = 0, True
         while self._back:
@@ -96,7 +91,6 @@ class PaneQueue:
                 kept, densifies = 0, False
 
     def _with_older(self, union: _Union, pane: Sketch, *, densifies: bool) -> _Union:
-        """Return the union of some panes and the one before them."""
         begun = self._densified(union) if densifies else union
         if begun is union:
             whole = self._united(union.whole, pane)
@@ -119,7 +113,6 @@ class PaneQueue:
         return _Union(whole, union.densified | early)
 
     def _make_exact(self) -> None:
-        """Make all unions again that are dense too early."""
         for place, union in enumerate(self._front):
             if union.oldest is not None:
                 self._front[place] = _Union(self._united(self._front[place - 1].whole, union.oldest))
@@ -127,7 +120,6 @@ class PaneQueue:
             self._whole_back = _Union(self._united(*self._back))
 
     def union(self, without: int = 0) -> Sketch:
-        """Return the union of all panes, or of those that are left without some of the oldest, as a new sketch."""
         left = len(self._front) - without
         if left < 0:
             return self._united(*self._back[-left:])
@@ -141,15 +133,12 @@ class PaneQueue:
             self._doubtful |= frozenset(part for part in densified if _is_dense(whole, part))
         self._dense = frozenset(part for part, _ in _cubes(whole) if _is_dense(whole, part))
         self._doubtful &= self._dense
-        self._reuse = (self._reuse or Reuse(len(self) + 2)) if self._dense and self._panes_are_small() else None
+        # If panes take less memory than cubes do, there is room for cubes that wait to be used.
+        are_small = bool(self._back) and all(cube.exact for _, cube in _cubes(self._back[-1]))
+        self._reuse = (self._reuse or Reuse(len(self) + 2)) if self._dense and are_small else None
         return whole
 
-    def _panes_are_small(self) -> bool:
-        """Return True if panes take less memory than cubes do: then there is room for cubes that wait to be used."""
-        return bool(self._back) and all(cube.exact for _, cube in _cubes(self._back[-1]))
-
     def _unions(self, left: int) -> list[_Union]:
-        """Return the unions of all panes but those of the front from place `left` on."""
         return [*self._front[left - 1 : left], *([] if self._whole_back is None else [self._whole_back])]
 
     def _united(self, *members: Sketch) -> Sketch:
@@ -163,18 +152,15 @@ class PaneQueue:
 
 
 def _cubes(sketch: Sketch) -> list[tuple[Part, Cube]]:
-    """Return the parts that count exactly as long as their pairs fit."""
     return [(part, detector) for part, detector in sketch if isinstance(detector, Cube)]
 
 
 def _is_dense(sketch: Sketch, part: Part) -> bool:
-    """Return True if a part has become dense."""
     cube = sketch.parts[part]
     return isinstance(cube, Cube) and not cube.exact
 
 
 def _may_fit(sketch: Sketch, part: Part) -> bool:
-    """Return True if the pairs of a dense part may be few enough to be exact."""
     cube = sketch.parts[part]
     return isinstance(cube, Cube) and not cube.surely_exceeds_exact()
 
@@ -183,8 +169,6 @@ Find = Callable[[Sketch, Window, int], WindowResult]
 
 
 class _Pane(NamedTuple):
-    """What is known of a pane besides its sketch."""
-
     number: int
     packets: int
     drops: int | None
@@ -223,7 +207,6 @@ class SlidingPanes:
         yield self._window(index, pane.sketch)
 
     def advance(self, index: int) -> Iterator[WindowResult]:
-        """Yield the windows with packets that end with empty panes before pane `index`."""
         first = index if self._next is None else self._next
         empty, last = first, min(index, first + self._length // self._slide)
         while empty < last:
@@ -275,7 +258,6 @@ class SlidingPanes:
         return result
 
     def _first(self, index: int) -> int:
-        """Return the first pane of the window that ends with pane `index`."""
         return index + 1 - self._length // self._slide
 
     def _expire(self, index: int) -> bool:
@@ -288,7 +270,6 @@ class SlidingPanes:
         return had_packets
 
     def _window(self, index: int, pane: Sketch | None) -> WindowResult:
-        """Return the window that ends with pane `index`."""
         packets = sum(each.packets for each in self._panes)
         result = self._found(self._queue.union(), (index + 1) * self._slide, packets)
         drops = [each.drops for each in self._panes if each.drops is not None]
@@ -330,23 +311,19 @@ class SlidingAhead:
         self._begun = self._thread.submit(lambda: list(self._sliding.add(pane)))
 
     def done(self) -> Iterator[WindowResult]:
-        """Yield the window that was begun, if it is ready."""
         if self._begun is not None and self._begun.done():
             yield from self.finish()
 
     def finish(self) -> Iterator[WindowResult]:
-        """Wait for the window that was begun, and yield it."""
         begun, self._begun = self._begun, None
         if begun is not None:
             yield from begun.result()
         self._on_idle()
 
     def wait(self) -> None:
-        """Wait until nothing changes the panes; what is made is yielded later."""
         if self._begun is not None:
             wait([self._begun])
 
     def close(self) -> None:
-        """End the thread."""
         self._thread.shutdown()
         self._begun = None

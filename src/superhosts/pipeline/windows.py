@@ -9,15 +9,14 @@ years away from everything else, closes nothing.
 Every packet is in a piece, late, stray or repeated, and in one of them only. The work grows with packets and windows
 and with nothing else: whether a time is stray is decided by year, and times of 64 bits span fewer than 600 years.
 
-A run that goes on where another ended (`resume_from`) drops what belongs to the windows that are done. Live traffic may
-stop or be slow: then a clock closes windows (`tick`), and windows in which nothing came can be asked for (`gaps`).
-With `joins`, a whole input that is shorter than a window is one window (`ShortInput`).
+A run that goes on where another ended (`resume_from`) drops what belongs to the windows that are done. In live traffic
+a clock closes windows, too (`tick`), and empty windows can be asked for (`gaps`). With `joins`, a whole input that is
+shorter than a window is one window (`ShortInput`).
 """
 
 from __future__ import annotations
 
 import heapq
-from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -35,8 +34,6 @@ YEAR = 365 * 86400 * SECOND
 
 @dataclass(frozen=True)
 class Limits:
-    """How much waits in memory at most."""
-
     packets: int = 1 << 23  # held for other windows; beyond that, or `pieces`, the current window closes early
     pieces: int = 1 << 18  # one packet in each of very many windows takes more memory than the packets
     off_time: int = 1 << 20  # packets that lie off their time, in one direction
@@ -63,24 +60,22 @@ class Held:
         self.count = 0  # packets
         self.pieces = 0
         self.windows: dict[int, list[PacketBatch]] = {}
-        self.years: list[int] = []  # those that hold packets, in order
-        self._packets: dict[int, int] = {}  # by year
+        self.packets: Counter[int] = Counter()  # by year
         self._heaps: dict[int, list[int]] = {}  # windows by year, the earliest first
 
+    @property
+    def years(self) -> list[int]:
+        return sorted(self._heaps)
+
     def year_of(self, index: int) -> int:
-        """Return the year in which a window begins, counted from the epoch."""
         return index * self.length // YEAR
 
     def add(self, index: int, piece: PacketBatch) -> None:
         year = self.year_of(index)
-        if year not in self._packets:
-            self._packets[year], self._heaps[year] = 0, []
-            insort(self.years, year)
         if index not in self.windows:
-            self.windows[index] = []
-            heapq.heappush(self._heaps[year], index)
-        self.windows[index].append(piece)
-        self._packets[year] += len(piece)
+            heapq.heappush(self._heaps.setdefault(year, []), index)
+        self.windows.setdefault(index, []).append(piece)
+        self.packets[year] += len(piece)
         self.count += len(piece)
         self.pieces += 1
 
@@ -91,20 +86,16 @@ class Held:
         assert first == index
         pieces = self.windows.pop(index)
         packets = sum(map(len, pieces))
-        self._packets[year] -= packets
+        self.packets[year] -= packets
         self.count -= packets
         self.pieces -= len(pieces)
         if not self._heaps[year]:
-            del self._packets[year], self._heaps[year]
-            self.years.remove(year)
+            del self.packets[year], self._heaps[year]
         return pieces
 
-    def packets(self, year: int) -> int:
-        return self._packets.get(year, 0)
-
-    def first(self, year: int) -> int | None:
-        """Return the earliest window of a year. Any thread may call this, or read `years`."""
-        return next(iter(self._heaps.get(year, [])[:1]), None)
+    def first(self, years: Iterable[int]) -> int | None:
+        """Return the earliest window of the first of these years that holds packets."""
+        return next((self._heaps[year][0] for year in years if year in self._heaps), None)
 
 
 AHEAD, BEHIND = 1, -1
@@ -114,8 +105,6 @@ MARGIN = 60 * SECOND  # less than this is never far ahead
 
 
 class Jump(NamedTuple):
-    """The traffic's clock was set."""
-
     by: int  # nanoseconds; negative: back
     window: Window  # the earliest one that the traffic has jumped to
 
@@ -160,12 +149,10 @@ class OffTime:
 
     def is_ahead(self, index: int) -> bool:
         """Return True if a window is far ahead of the traffic and of the clock. Else the traffic has come to it."""
-        if self.newest is not None and index > self.newest + self._margin:
-            ahead = index > self._wall() // self._length + self._margin
-            if ahead:
-                return True
-        if self.newest is None or index > self.newest:
-            self.newest = index
+        newest = index if self.newest is None else self.newest
+        if index > newest + self._margin and index > self._wall() // self._length + self._margin:
+            return True
+        self.newest = max(newest, index)
         return False
 
     def wait(self, direction: int, index: int, piece: PacketBatch, frontier: int | None) -> None:
@@ -206,7 +193,6 @@ class OffTime:
         return int((sums[self._settle :] - sums[: -self._settle]).max() if len(packets) >= self._settle else sums[-1])
 
     def jumped(self) -> int | None:
-        """Return a direction in which the traffic has jumped, judged by packets in a row."""
         return next((d for d in (BEHIND, AHEAD) if d in self._seen and self._groups[d].count), None)
 
     def jumped_by(self, time: int) -> int | None:
@@ -220,7 +206,6 @@ class OffTime:
         return self._dominant(self._last, SLOW_PACKETS)
 
     def jumped_at_end(self) -> int | None:
-        """Return the direction in which the traffic has ended."""
         return self._dominant(self._last[-SLOW_PACKETS:], 1)
 
     def _dominant(self, last: NDArray[np.int8], least: int) -> int | None:
@@ -260,9 +245,8 @@ class OffTime:
             self._reset()
 
     def returning(self) -> int | None:
-        """Return the earliest window behind to which the traffic seems to have gone back. For any thread."""
         group = self._groups[BEHIND]
-        return next((group.first(year) for year in group.years[:1]), None) if BEHIND in self._tails else None
+        return group.first(group.years) if BEHIND in self._tails else None
 
     @property
     def waiting(self) -> int:
@@ -270,15 +254,11 @@ class OffTime:
 
 
 class Piece(NamedTuple):
-    """Packets of one window."""
-
     window: Window
     batch: PacketBatch
 
 
 class Closed(NamedTuple):
-    """A window that takes no more packets."""
-
     window: Window
     starts: tuple[int, ...] = ()  # of the windows that it joins; none: it is the one that begins at its start
 
@@ -300,30 +280,13 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
     if first == last:
         yield first, batch
         return
-    if (batch.time[1:] >= batch.time[:-1]).all():
-        yield from _split_in_order(batch, length)
-        return
     indexes = batch.time // length
-    steps = np.diff(indexes)
-    if (steps < 0).any():
+    if (indexes[1:] < indexes[:-1]).any():
         order = np.argsort(indexes, kind="stable")
         indexes, batch = indexes[order], batch.take(order, batch.span)
-        steps = np.diff(indexes)
-    edges = [0, *(np.flatnonzero(steps) + 1).tolist(), len(indexes)]
+    edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(indexes)]
     for start, end in pairwise(edges):
         yield int(indexes[start]), batch.take(slice(start, end))
-
-
-def _split_in_order(batch: PacketBatch, length: int) -> Iterator[tuple[int, PacketBatch]]:
-    """Split packets in order of time: only where windows end is looked for, and no packet is divided."""
-    start = 0
-    while start < len(batch):
-        index = int(batch.time[start]) // length
-        end = len(batch)
-        if index < batch.span[1] // length:
-            end = start + int(np.searchsorted(batch.time[start:], (index + 1) * length))
-        yield index, batch.take(slice(start, end), (int(batch.time[start]), int(batch.time[end - 1])))
-        start = end
 
 
 class ShortInput:
@@ -341,17 +304,14 @@ class ShortInput:
         self._spans: dict[int, tuple[int, int]] = {}
 
     def note(self, index: int, span: tuple[int, int]) -> None:
-        """Note the earliest and latest time of some packets of a window."""
         first, last = self._spans.get(index, span)
         self._spans[index] = min(first, span[0]), max(last, span[1])
 
     def hull(self, indexes: Iterable[int]) -> Window:
-        """Return the window from the first packet of these windows to the last."""
         spans = [self._spans[index] for index in indexes]
         return Window(min(first for first, _ in spans), max(last for _, last in spans))
 
     def is_over(self, indexes: Iterable[int]) -> bool:
-        """Return True if these windows are too far apart for one: the input is not short."""
         hull = self.hull(indexes)
         return hull.end - hull.start >= self._length
 
@@ -389,9 +349,8 @@ class TumblingWindows:
         self._limits = limits
         self._short = ShortInput(length) if joins and length is not None else None  # None: the input is longer
         self._off = OffTime(length, settle, wall, limits) if wall is not None and length is not None else None
-        self._done = (
-            None if resume_from is None or length is None else resume_from // length
-        )  # index of the first window not yet done
+        # Index of the first window not yet done
+        self._done = None if resume_from is None or length is None else resume_from // length
         self._next: int | None = None  # the window after the last one reported
         self._seen = 0
         self._current: int | None = None
@@ -444,7 +403,11 @@ class TumblingWindows:
                 continue
             self._seen += len(batch)
             if self.length is None:
-                yield self._take_all(batch)
+                first, last = batch.span
+                if self._hull is not None:
+                    first, last = min(first, self._hull.start), max(last, self._hull.end)
+                self._hull = Window(first, last)
+                yield Piece(self._hull, batch)
                 continue
             for index, piece in split_by_window(batch, self.length):
                 if self._short is not None:
@@ -490,12 +453,14 @@ class TumblingWindows:
         """Return the earliest window that is open. May be asked from another thread."""
         if self.length is None:
             return self._hull
-        found = [self._first_open(self._find_strays()), self._off.returning() if self._off is not None else None]
+        found = [
+            self._first_open(self._strays_among(self._held.packets)),
+            self._off.returning() if self._off is not None else None,
+        ]
         found += self._open_ones()[:1]
         return min((self._window(index) for index in found if index is not None), default=None)
 
     def finish(self) -> Iterator[Event]:
-        """Close all open windows: the input has ended."""
         if self.length is None:
             if self._hull is not None:
                 yield Closed(self._hull)
@@ -522,7 +487,6 @@ class TumblingWindows:
         return [index for index in (first, self._current) if index is not None]
 
     def _all_windows(self) -> list[int]:
-        """Return all windows that have packets and are not closed, without strays."""
         held = [index for index in self._held.windows if self._held.year_of(index) not in self._strays]
         return self._open_ones() + held
 
@@ -533,7 +497,6 @@ class TumblingWindows:
         return self._first_real(self._strays) == current + 1 and not self._short.is_over(self._all_windows())
 
     def _join(self) -> Iterator[Event]:
-        """At the end, close all windows as one if the input is short."""
         assert self._short is not None
         self._judge()
         indexes = sorted(self._all_windows())
@@ -547,19 +510,11 @@ class TumblingWindows:
         self._short = self._current = None
         yield Closed(hull, tuple(self._window(index).start for index in indexes))
 
-    def _take_all(self, batch: PacketBatch) -> Piece:
-        first, last = batch.span
-        if self._hull is not None:
-            first, last = min(first, self._hull.start), max(last, self._hull.end)
-        self._hull = Window(first, last)
-        return Piece(self._hull, batch)
-
     def _window(self, index: int) -> Window:
         assert self.length is not None
         return Window(index * self.length, (index + 1) * self.length)
 
     def _sort(self, index: int, piece: PacketBatch) -> Iterator[PutOff]:
-        """Hold, count or put off packets that are not of the current window."""
         assert self.length is not None
         if self._done is not None and index < self._done:
             self.repeated += len(piece)
@@ -588,42 +543,29 @@ class TumblingWindows:
 
     # Strays
 
-    def _is_expected(self, year: int) -> bool:
-        """Return True if an input is expected in a year or beside it, or a window was opened there."""
-        return any(self._expected[near] or near in self._opened for near in (year - 1, year, year + 1))
-
-    def _are_few(self, packets: int) -> bool:
-        return packets < self.settle and packets * STRAY_SHARE < self._seen
-
-    def _find_strays(self) -> frozenset[int]:
-        """Return the held years that are far from all that is expected, with next to no packets around them."""
-        packets = self._held.packets
-        return frozenset(
-            year
-            for year in self._held.years[:]
-            if self._are_few(packets(year - 1) + packets(year) + packets(year + 1)) and not self._is_expected(year)
-        )
+    def _strays_among(self, packets: Counter[int]) -> frozenset[int]:
+        """Return the years of packets that are far from all that is expected, with next to none around them."""
+        near = {year: packets[year - 1] + packets[year] + packets[year + 1] for year in packets}
+        few = (year for year, count in near.items() if count < self.settle and count * STRAY_SHARE < self._seen)
+        known = self._opened | {year for year, inputs in self._expected.items() if inputs}
+        return frozenset(year for year in few if not known & {year - 1, year, year + 1})
 
     def _judge(self) -> None:
         """Decide which held packets do not count as later than the current window.
 
         Nothing that happens until the next block, or until a window of another year opens, changes the answer.
         """
-        self._strays = self._find_strays()
+        self._strays = self._strays_among(self._held.packets)
         current = None if self._current is None else self._held.year_of(self._current)
-        years = (y for y in self._held.years if y in self._strays or (current is not None and y < current))
-        self._aside = sum(map(self._held.packets, years))
+        years = (y for y in self._held.packets if y in self._strays or (current is not None and y < current))
+        self._aside = sum(self._held.packets[year] for year in years)
 
     def _forget_strays_put_off(self) -> None:
         """Count packets that were put off as strays if they are years away from all others, as in a first reading."""
         packets: Counter[int] = Counter()
         for index, count in self.put_off.items():
             packets[self._held.year_of(index)] += count
-        strays = {
-            year
-            for year in packets
-            if not self._is_expected(year) and self._are_few(packets[year - 1] + packets[year] + packets[year + 1])
-        }
+        strays = self._strays_among(packets)
         for index in [index for index in self.put_off if self._held.year_of(index) in strays]:
             self._stray += self.was_read_again(index)
 
@@ -636,7 +578,6 @@ class TumblingWindows:
     # Opening and closing
 
     def _advance(self, watermark: int | None, *, final: bool) -> Iterator[Event]:
-        """Open the next window or close the current one, as long as the held packets require it."""
         assert self.length is not None
         self._judge()
         while True:
@@ -652,7 +593,8 @@ class TumblingWindows:
             if not final:
                 behind = watermark is not None and watermark < (current + 1) * self.length
                 full = self._held.count > self._limits.packets or self._held.pieces > self._limits.pieces
-                if (behind or self._beyond() < self.settle) and not full:
+                beyond = self._held.count - self._aside - self._older  # packets of later windows, strays left out
+                if (behind or beyond < self.settle) and not full:
                     return
                 if self._short is not None and self._keeps_open(current):
                     self._short.first = current
@@ -667,7 +609,6 @@ class TumblingWindows:
                 yield from self._open(later)
 
     def _close_older(self, current: int) -> Iterator[Event]:
-        """Report held windows that are older than the current one, and were never closed."""
         moved = False
         while (index := self._first_real(self._strays)) is not None and index < current:
             moved = True
@@ -680,8 +621,8 @@ class TumblingWindows:
         """Follow the traffic to another time. After a jump back windows that were closed open again."""
         assert self._off is not None
         before, group = self._off.newest, self._off.take(direction)
-        most = max(map(group.packets, group.years))
-        years = [year for year in group.years if group.packets(year) * 10 >= most]
+        most = max(group.packets.values())
+        years = [year for year, packets in group.packets.items() if packets * 10 >= most]
         windows = sorted(group.windows)
         real = [index for index in windows if self._held.year_of(index) in years]
         if direction == BEHIND:
@@ -715,18 +656,11 @@ class TumblingWindows:
             self._frontier, self._done = self._done, None
 
     def _first_open(self, strays: frozenset[int]) -> int | None:
-        """Return the earliest window with packets that is not closed."""
         current, held = self._current, self._first_real(strays)
         return held if current is None or (held is not None and held < current) else current
 
     def _first_real(self, strays: frozenset[int]) -> int | None:
-        """Return the first held window that is no stray."""
-        years = (year for year in self._held.years[:] if year not in strays)
-        return next((first for year in years if (first := self._held.first(year)) is not None), None)
-
-    def _beyond(self) -> int:
-        """Count the packets held for later windows, strays left out."""
-        return self._held.count - self._aside - self._older
+        return self._held.first(year for year in self._held.years if year not in strays)
 
     def _open(self, index: int) -> Iterator[Piece]:
         self._take_over()

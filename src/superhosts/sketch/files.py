@@ -25,8 +25,6 @@ from superhosts.sketch.unanswered import difference, sources_of, with_unanswered
 
 
 class SavedSketch(NamedTuple):
-    """What the header of a file says, unverified."""
-
     path: Path
     is_readable: bool = False  # False: the rest is not known, and reading the file is an error
     window: Window | None = None
@@ -36,12 +34,10 @@ class SavedSketch(NamedTuple):
 
     @property
     def site(self) -> str:
-        """The sites in one word, as rows have them."""
         return joined_sites(self.sites)
 
     @property
     def is_timed(self) -> bool:
-        """Whether its window is known."""
         return self.window is not None and self.window.is_timed
 
     def overlaps(self, start: int | None, end: int | None) -> bool:
@@ -53,12 +49,10 @@ class SavedSketch(NamedTuple):
 
 
 def joined_sites(sites: Iterable[str]) -> str:
-    """Return the sites of a sketch in one word: ams,fra."""
     return ",".join(sorted(sites))
 
 
 def saved_sketch(path: Path) -> SavedSketch:
-    """Return what the header of a file says, for selecting and grouping files."""
     header = peek(path) or {}
     try:
         window, sites = window_field(header["window"], "window"), sites_field(header["sites"], "sites")
@@ -81,7 +75,6 @@ def read_header(path: str | Path, *, trusted: bool = False, max_header: int = MA
 
 
 def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str | None = None) -> None:
-    """Merge a file; the error of a refused merge names the file."""
     try:
         whole.merge_file(path, key=key, max_memory=memory)
     except DifferenceError:
@@ -116,7 +109,6 @@ def estimate_in_file(
 def find_in_file(
     path: str | Path, host: str | Host, *, key: bytes | str | None = None, max_memory: str | int | None = None
 ) -> SuperHosts:
-    """Estimate one host's peers in every part that may hold it, as `load(path).estimate(host)` does."""
     with CubeReader(path) as reader:
         stored = describe(reader, memory_limit(max_memory), DETECTORS)
         hosts: dict[Part, Hosts] = {part: [host] for part in stored.kinds if part.may_hold(host)}

@@ -15,8 +15,7 @@ import heapq
 import json
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from io import BytesIO
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar, overload
 
@@ -33,22 +32,23 @@ from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count, is_one_host
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.kind import Kind, check_mergeable
-from superhosts.detectors.lock import give_lock, holding, state_of
+from superhosts.detectors.lock import holding, state_of
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.stored import (
+    Kind,
     Place,
+    Storable,
     Stored,
     StoredPart,
     array_errors,
     build,
     check_hosts,
     check_memory,
+    check_mergeable,
     describe,
     header_errors,
     memory_limit,
     read_fields,
-    unpickle,
 )
 from superhosts.errors import (
     DifferenceError,
@@ -68,17 +68,8 @@ MOST_NOTES = 2500
 SITES_SHOWN = 5  # sites that the text of a sketch names
 
 
-class Sketch:
+class Sketch(Storable):
     """The detectors of one window. `sh.load` returns one; `scan` creates one for every window."""
-
-    lock: AbstractContextManager[object]
-    __hash__ = None  # type: ignore[assignment]  # Its content changes.
-
-    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
-        """Return a new object with its lock, before `__init__` runs."""
-        made = super().__new__(cls)
-        give_lock(made)
-        return made
 
     def __init__(
         self, make: Callable[[Part], Detector] | None = None, *, window: Window | None = None, site: str = ""
@@ -216,8 +207,7 @@ class Sketch:
             for part, detector in other.parts.items()
         }
         self.parts = {**self.parts, **added}
-        self._unite(other.window, other.sites, other.entries, other.unlisted)
-        self.partial |= other.partial
+        self._unite(other)
 
     def merge_file(
         self,
@@ -279,8 +269,7 @@ class Sketch:
                 failure = HalfReadError if isinstance(error, UnreadableError) else HalfMergedError
                 raise failure(error.message, file=error.file, offset=error.offset) from None
             self.parts = {**self.parts, **new}
-            self._unite(header.window, header.sites, header.entries, header.unlisted)
-            self.partial |= header.partial
+            self._unite(header)
             self._note_file(header)
         return self
 
@@ -318,7 +307,6 @@ class Sketch:
         return {part: detector.kind for part, detector in self.parts.items()}
 
     def _takes_blocks(self, header: Stored) -> bool:
-        """Return True if a file can be merged block by block into the existing detectors and new ones."""
         return all(issubclass(stored.detector, ColumnSketch) for stored in header.parts.values()) and all(
             detector._block_takers() is not None for detector in self.parts.values()
         )
@@ -326,29 +314,36 @@ class Sketch:
     def _threads(self) -> int:
         return max((detector.threads for detector in self.parts.values()), default=thread_count())
 
-    def _unite(
-        self, window: Window | None, sites: Iterable[str], entries: Iterable[Entry], unlisted: bool = False
-    ) -> None:
+    def _unite(self, other: Sketch | Stored) -> None:
         """Extend the window to the hull of both, and add the sites and the entries that are new."""
-        if window is not None:
+        if (window := other.window) is not None:
             mine = self.window or window
             self.window = Window(min(mine.start, window.start), max(mine.end, window.end))
-        self.sites = self.sites | set(sites)
+        self.sites = self.sites | set(other.sites)
         known = self._known()
-        for entry in entries:
+        for entry in other.entries:
             text = entry_text(entry)
             if text not in known:
                 known.add(text)
                 self.entries.append(entry)
         self._seen = (self.entries, len(self.entries), known)
-        self.unlisted |= unlisted
+        self.unlisted |= other.unlisted
+        self.partial |= other.partial
         self._bound_notes()
 
     def _bound_notes(self) -> None:
-        """Drop the sites and entries that exceed what a header may contain."""
-        sites, entries = bound_notes(self.sites, self.entries)
-        if len(sites) < len(self.sites) or len(entries) < len(self.entries):
-            self.sites, self.entries, self.unlisted = sites, entries, True
+        """Keep the newest counters, their sites, and the first sites by name.
+
+        A union of years has very many, and its header must stay small enough to be sent. What a union keeps depends
+        only on what its members keep, in any order, so merging remains exact and idempotent.
+        """
+        if len(self.entries) > MOST_NOTES:
+            self.entries, self.unlisted = heapq.nsmallest(MOST_NOTES, self.entries, key=_newest_first), True
+        if len(self.sites) > MOST_NOTES:
+            named = self.sites & {entry["site"] for entry in self.entries}
+            kept = {*heapq.nsmallest(MOST_NOTES, self.sites), *named}
+            self.unlisted |= len(kept) < len(self.sites)
+            self.sites = kept
 
     def _known(self) -> set[str]:
         """Return the entries as a set of texts. Each entry is converted only once: a year of files has very many."""
@@ -371,7 +366,7 @@ class Sketch:
             sites = [f"sites {', '.join(map(printable, sorted(self.sites)[:SITES_SHOWN]))}"] if self.sites else []
             more = [f"and {len(self.sites) - SITES_SHOWN} more"] if len(self.sites) > SITES_SHOWN else []
             words = [*when, *sites, *more, *(["partial"] if self.partial else []), counted(len(self.parts), "part")]
-            lines = [f"  {part.words}: {detector!r}" for part, detector in sorted(self.parts.items(), key=_by_part)]
+            lines = [f"  {part.words}: {self.parts[part]!r}" for part in sorted(self.parts)]
             return "\n".join([f"<Sketch: {', '.join(words)}>", *lines])
 
     def __iter__(self) -> Iterator[tuple[Part, Detector]]:
@@ -383,7 +378,7 @@ class Sketch:
         Other threads wait until it is written, because a copy could take gigabytes.
         """
         with self._held():
-            parts = [detector._written(part) for part, detector in sorted(self.parts.items(), key=_by_part)]
+            parts = [self.parts[part]._written(part) for part in sorted(self.parts)]
             self._bound_notes()
             sample = self.evidence
             about = self.unlisted, self.partial, sample.kind if sample else None
@@ -394,25 +389,6 @@ class Sketch:
                 raise UsageError(f"{name_of(path)}: cannot be saved: {error}") from None
             stored = sample.stored() if sample else {}
             write_parts(path, header, parts, {f"evidence/{family}": rows for family, rows in stored.items()})
-
-    def to_bytes(self) -> bytes:
-        """Return the content of the .cube file that `save` writes."""
-        file = BytesIO()
-        self.save(file)
-        return file.getvalue()
-
-    @classmethod
-    def from_bytes(
-        cls,
-        data: bytes | bytearray | memoryview,
-        *,
-        key: bytes | str | None = None,
-        device: str = "cpu",
-        threads: int | None = None,
-        max_memory: str | int | None = None,
-    ) -> Self:
-        """Return what `to_bytes` returned as an object again. The arguments are those of `load`."""
-        return cls.load(BytesIO(data), key=key, device=device, threads=threads, max_memory=max_memory)
 
     @classmethod
     def load(
@@ -431,26 +407,10 @@ class Sketch:
         # `cls` may be a class of the caller.
         return cls._with_state(state_of(load(file, key=key, device=device, threads=threads, max_memory=max_memory)))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return unpickle, (type(self), self.to_bytes())
-
-    @classmethod
-    def _with_state(cls, state: dict[str, Any]) -> Self:
-        """Return a sketch with its own lock and these attributes."""
-        made = cls.__new__(cls)
-        vars(made).update(state)
-        return made
-
     def copy(self) -> Self:
         """Return an independent sketch with the same content, on the same devices."""
         with self._held():
             return self._with_state(copy.deepcopy(state_of(self)))
-
-    def __copy__(self) -> Self:
-        return self.copy()  # Never a shallow copy: two locks would guard the same content.
-
-    def __deepcopy__(self, _memo: dict[int, Any]) -> Self:
-        return self.copy()
 
     def __eq__(self, other: object) -> bool:
         """Return True if the other would be saved with the same content."""
@@ -459,18 +419,11 @@ class Sketch:
         if not isinstance(other, Sketch):
             return NotImplemented
         with self._held(other):
-            notes = [
-                (
-                    each.window,
-                    each.sites,
-                    set(map(entry_text, each.entries)),
-                    each.unlisted,
-                    each.partial,
-                    each.evidence,
-                )
+            mine, theirs = (
+                (each.window, each.sites, set(map(entry_text, each.entries)), each.unlisted, each.partial)
                 for each in (self, other)
-            ]
-            return notes[0] == notes[1] and self.parts == other.parts
+            )
+            return mine == theirs and self.evidence == other.evidence and self.parts == other.parts
 
 
 def load(
@@ -521,7 +474,6 @@ def _build(reader: CubeReader, header: Stored, secret: bytes, place: Place) -> S
 
 
 def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidence | None:
-    """Return the sample of pairs of a file."""
     if header.evidence is None:
         return None
     names = {array["name"] for array in reader.header["arrays"]}
@@ -532,7 +484,6 @@ def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidenc
 
 
 def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]) -> Any:
-    """Return the hosts of a column or result that a part may hold, for its detector."""
     if isinstance(hosts, SuperHosts):
         rows = [row.host for row in hosts if row.part.family == part.family]
         return hosts if len(rows) == len(hosts) and hosts.hosts.ndim == 1 else rows
@@ -544,12 +495,7 @@ def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]
     return [host for host in hosts if part.may_hold(host)]
 
 
-def _by_part(item: tuple[Part, Detector]) -> Part:
-    return item[0]
-
-
 def _check_answers(part: Part, mine: Iterable[Part], other: Iterable[Part]) -> None:
-    """Raise DifferenceError if of one part only one side knows who answered: the others would seem to be unanswered."""
     known = [part.with_contact("answered") in parts for parts in (other, mine)]
     if part.contact == "opened" and part in mine and known[0] != known[1]:
         there, here = (setting("peers", "opened,answered" if each else "opened") for each in known)
@@ -557,7 +503,6 @@ def _check_answers(part: Part, mine: Iterable[Part], other: Iterable[Part]) -> N
 
 
 def _check_sketch(other: Any) -> None:
-    """Raise MergeError if `other` is not a sketch."""
     if not isinstance(other, Sketch):
         hint = "use sh.Sketch.of(detector), or merge a detector into one part: sketch.part(sh.Part(4)).merge(detector)"
         raise MergeError(f"cannot merge {type(other).__name__} into a sketch: not a sketch; {hint}")
@@ -598,19 +543,6 @@ def union(members: Iterable[Any], *, key: bytes | str | None = None) -> Any:
     if whole is None:
         raise UsageError("union: there is nothing to unite; pass at least one detector, sketch or path")
     return whole
-
-
-def bound_notes(sites: set[str], entries: list[Entry]) -> tuple[set[str], list[Entry]]:
-    """Return the sites and counters that a sketch keeps: the newest counters, their sites, and the first sites by name.
-
-    A union of years has very many, and its header must stay small enough to be sent. What a union keeps depends only
-    on what its members keep, in any order, so merging remains exact and idempotent.
-    """
-    if len(entries) > MOST_NOTES:
-        entries = heapq.nsmallest(MOST_NOTES, entries, key=_newest_first)
-    if len(sites) > MOST_NOTES:
-        sites = {*heapq.nsmallest(MOST_NOTES, sites), *(sites & {entry["site"] for entry in entries})}
-    return sites, entries
 
 
 def _newest_first(entry: Entry) -> tuple[int, int, str]:

@@ -37,21 +37,17 @@ def sources_of(part: Part) -> list[Part]:
 
 
 def searched(parts: Mapping[Part, Detector], part: Part) -> Detector | Unanswered | None:
-    """Return what is searched for the hosts of a part; None if there is nothing."""
     held = [parts[each] for each in sources_of(part) if each in parts]
     return None if len(held) < len(sources_of(part)) else held[0] if len(held) == 1 else Unanswered(*held)
 
 
 class Unanswered:
-    """Hosts by the peers they opened to that did not answer."""
-
     def __init__(self, opened: Detector, answered: Detector) -> None:
         self.name = opened.name
         self.format = opened.format
         self._opened, self._answered = opened, answered
 
     def super_hosts(self, threshold: float) -> SuperHosts:
-        """Return the hosts with at least `threshold` such peers: they opened to at least as many."""
         found = self._left(self._opened.super_hosts(threshold))
         return found.select(found.saturated | (found.peers >= threshold))
 
@@ -70,7 +66,6 @@ class Unanswered:
             looked *= 2
 
     def estimate_many(self, hosts: Hosts) -> SuperHosts:
-        """Estimate such peers of many hosts."""
         return difference(self._opened.estimate_many(hosts), self._answered.estimate_many(hosts))
 
     def _left(self, opened: SuperHosts) -> SuperHosts:

@@ -32,8 +32,6 @@ class Pace:
 
 @dataclass(frozen=True)
 class Clocks:
-    """This machine's clocks, and a pause."""
-
     steady: Callable[[], float] = time.monotonic  # in seconds, from any moment on
     wall: Callable[[], int] = time.time_ns  # in nanoseconds since the epoch
     sleep: Callable[[float], None] = time.sleep
@@ -70,15 +68,12 @@ def input_border(name: str) -> Iterator[None]:
 
 
 def first_time_of(source: Source) -> int | None:
-    """Return the time of an input's first packet, None for an empty input."""
     with input_border(source.name):
         return source.first_time()
 
 
 @dataclass
 class SourceCounters:
-    """Packets read from a source, and those of them without two addresses, by reason."""
-
     packets: int = 0
     ipv4: int = 0
     ipv6: int = 0
@@ -98,7 +93,6 @@ class SourceCounters:
         self.on_warning: Callable[[str], None] | None = None  # called by the thread that reads
 
     def count(self, block: PacketBlock) -> None:
-        """Count a block whose packets all have their addresses."""
         for batch in block:
             self.packets += len(batch)
             if batch.family == 4:
@@ -132,8 +126,6 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Wants:
-    """What a run needs besides addresses and times. A source ignores what it cannot tell."""
-
     details: bool = False  # protocol, ports and flags, in `PacketBatch.details`
     tunnels: str = "outer"  # one of TUNNELS
     sampling: Sampling | None = None  # details only of these packets, if a source can tell them apart; None: of all
@@ -145,7 +137,7 @@ PLAIN = Wants()
 
 
 class Source(Protocol):
-    """One input: a capture file, a pipe, a folder that is followed, synthetic traffic."""
+    """One input. The defaults are those of a live one that nobody can read again; it sets its flags while it reads."""
 
     name: str
     counters: SourceCounters
@@ -154,6 +146,9 @@ class Source(Protocol):
     loses: bool = False  # packets are lost while it is not read: a live capture
     wants: Wants = PLAIN
     one_thread: bool = False  # one thread reads it, so that it takes long: several such inputs are read at once
+    _bytes: int = 0  # read so far
+    _waits: bool = False
+    _stopped: bool = False
 
     def want(self, wants: Wants) -> None:
         """Take note of what the run needs. Called before it is read."""
@@ -168,16 +163,19 @@ class Source(Protocol):
         return
 
     def first_time(self) -> int | None:
-        """Return the time of the first packet, None for an empty input. `blocks` still yields that packet."""
+        """Return the time of the first packet, None for an empty or live input. `blocks` still yields that packet."""
+        return None
 
     def blocks(self) -> Iterator[PacketBlock]:
         """Yield the packets, once."""
 
     def position(self) -> int:
         """Return the bytes of the input read so far, for the progress bar."""
+        return self._bytes
 
     def size(self) -> int | None:
         """Return the bytes of the whole input, None if they are not known."""
+        return None
 
     def again(self) -> Source:
         """Return a new source that reads the input from its beginning. Only for inputs that replay and are not live."""
@@ -185,11 +183,11 @@ class Source(Protocol):
 
     def waits(self) -> bool:
         """Return True if everything available has been read and the reader waits for more. Only live inputs wait."""
-        return False
+        return self._waits
 
     def stop(self) -> None:
         """Make `blocks` end soon. A signal handler may call this: it only sets a flag."""
-        return
+        self._stopped = True
 
     def identity(self) -> str | None:
         """Return a name by which later runs recognise a file; None for other inputs and for files without packets."""
@@ -220,7 +218,6 @@ class Source(Protocol):
 
 
 def exports_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
-    """Return the status of the inputs that are flow exports."""
     return [status for source in sources for status in source.counters.exports]
 
 

@@ -42,7 +42,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
@@ -58,35 +58,13 @@ from superhosts.jit.cache import jit_disabled
 from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
 from superhosts.sources.compression import LONGEST_WINDOW, MOST_AHEAD, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.files import is_url
-from superhosts.sources.frames.columns import (
-    DETAIL_BYTES,
-    NARROW_BYTES,
-    PACKETS,
-    POSITION,
-    SIMPLE,
-    STOP,
-    TALLY_SLOTS,
-    TIME,
-    UNSUPPORTED_LINK,
-    WANTS,
-    WIDE_BYTES,
-    ColumnLender,
-    Columns,
-    Tally,
-    copied,
-    new_columns,
-    start_walk,
-    take,
-    use_sampling,
-    wants_of,
-    written,
-)
-from superhosts.sources.frames.links import MOST_SUBFRAMES, Bytes
+from superhosts.sources.frames import columns as frames
+from superhosts.sources.frames.links import MOST_SUBFRAMES
 from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, Opens
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE
-from superhosts.sources.walk import ROOM_BYTES, Loop
+from superhosts.sources.walk import ROOM_BYTES
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
@@ -107,24 +85,10 @@ READER_MEMORY = (
 )
 
 
-class Format(Protocol):
-    """A file format of packet records."""
-
-    notes: list[str]  # messages for the user about the packets so far
-
-    def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
-        """Read the whole records from tally[POSITION] on and advance it; return what is wrong there, if anything."""
-
-    def layout(self) -> Any:
-        """Return what the walk of a piece needs to know, the same object as long as that is the same; None at first."""
-
-    @property
-    def read_piece(self) -> Loop:
-        """The compiled loop that reads a piece of a file (walk.py)."""
+Format = Pcap | Pcapng
 
 
 def format_of(head: bytes) -> Format | None:
-    """Return the format of a stream that starts with these bytes."""
     return next((kind() for kind in (Pcap, Pcapng) if kind.recognises(head)), None)
 
 
@@ -145,22 +109,22 @@ class CaptureReader:
         most_rows = 2 if wants.tunnels == "both" else 1  # of a packet
         self._packets = max(packets // most_rows, 1)
         room = (self._packets + MOST_SUBFRAMES) * most_rows
-        self._columns = new_columns(room, room, wants.details)
-        self._tally = np.zeros(TALLY_SLOTS, np.int64)
-        self._tally[WANTS], self._sampling = wants_of(wants), wants.sampling
+        self._columns = frames.new_columns(room, room, wants.details)
+        self._tally = np.zeros(frames.TALLY_SLOTS, np.int64)
+        self._tally[frames.WANTS], self._sampling = frames.wants_of(wants), wants.sampling
         self._block_bytes = max(block_bytes, _MAGIC_BYTES)
         self._buffer = np.empty(self._block_bytes, np.uint8)
         self._filled = 0
         self._offset = 0  # of the buffer's first byte in the stream
         self._simple = False
         self._counted = self._unsupported = 0  # packets, and those of unsupported link types
-        self._format: Format | None = None
+        self.format: Format | None = None  # None before the first bytes were read
         self._finished = False
         self._stream = source.open()
 
     def _start(self) -> None:
         """Find out the format; an empty input has none."""
-        if self._format is not None or self._finished:
+        if self.format is not None or self._finished:
             return
         while self._filled < _MAGIC_BYTES and self._fill():
             pass
@@ -170,8 +134,8 @@ class CaptureReader:
             self._finished = True
             return
         head = self._buffer[: min(self._filled, MOST_HEAD)].tobytes()
-        self._format = format_of(head)
-        if self._format is None:
+        self.format = format_of(head)
+        if self.format is None:
             raise not_a_capture(head, self._name, self._stream.compression)
 
     def read(self, limit: int | None = None, until: int | None = None) -> PacketBlock | None:
@@ -180,21 +144,21 @@ class CaptureReader:
         Records that start at byte `until` or later are not read; () also if there are no others.
         """
         self._start()
-        if self._format is None or self._finished:
+        if self.format is None or self._finished:
             return None
         tally = self._tally
         while until is None or self.place() < until:
-            start_walk(tally, min(limit or self._packets, self._packets))
-            use_sampling(tally, self._sampling)
+            frames.start_walk(tally, min(limit or self._packets, self._packets))
+            frames.use_sampling(tally, self._sampling)
             if until is not None:
-                tally[STOP] = until - self._offset
+                tally[frames.STOP] = until - self._offset
             with measured("walk") as work:
-                problem = self._format.walk(self._buffer[: self._filled], tally, self._columns)
-                work.amount += int(tally[PACKETS])
-            while self._format.notes:
-                self._warn(self._format.notes.pop(0))
-            if tally[PACKETS]:
-                return self._take(tally, copied(written(self._columns, tally)))
+                problem = self.format.walk(self._buffer[: self._filled], tally, self._columns)
+                work.amount += int(tally[frames.PACKETS])
+            while self.format.notes:
+                self._warn(self.format.notes.pop(0))
+            if tally[frames.PACKETS]:
+                return self._take(tally, frames.copied(frames.written(self._columns, tally)))
             if problem:
                 raise self._damaged(problem)
             if (until is None or self.place() < until) and not self._fill():
@@ -202,48 +166,43 @@ class CaptureReader:
                 return None
         return ()
 
-    def skip(self, place: int, tally: Tally, columns: Columns) -> PacketBlock:
+    def skip(self, place: int, tally: frames.Tally, columns: frames.Columns) -> PacketBlock:
         """Go on at byte `place` and return the packets before it, the rows that another walk has written.
 
         The caller makes the stream go on at the same byte.
         """
-        self._offset, self._filled, self._tally[POSITION] = place, 0, 0
-        if tally[PACKETS]:
-            self._tally[TIME] = tally[TIME]
+        self._offset, self._filled, self._tally[frames.POSITION] = place, 0, 0
+        if tally[frames.PACKETS]:
+            self._tally[frames.TIME] = tally[frames.TIME]
         return self._take(tally, columns)
 
     def place(self) -> int:
-        """Return where the next record starts in the stream."""
-        return self._offset + int(self._tally[POSITION])
-
-    def format(self) -> Format | None:
-        """Return the format, None before the first bytes were read."""
-        return self._format
+        return self._offset + int(self._tally[frames.POSITION])
 
     def last_time(self) -> int:
-        """Time of the packet that was read last; after one packet, of the first."""
-        return int(self._tally[TIME])
+        return int(self._tally[frames.TIME])
 
     def position(self) -> int:
-        """Bytes of the input read so far."""
         return self._stream.position()
 
     def close(self) -> None:
-        """Close the input."""
         self._stream.close()
 
     def _fill(self) -> bool:
         """Move what is not read yet to the front and read more behind it; False at the end."""
-        start = int(self._tally[POSITION])
+        start = int(self._tally[frames.POSITION])
         left = self._filled - start
-        if left == len(self._buffer):  # one record fills it
-            self._move_to(np.empty(self._larger(), np.uint8), left)
-        elif len(self._buffer) > self._block_bytes >= 2 * left:  # that was a large record
-            self._move_to(np.empty(self._block_bytes, np.uint8), left)
-        elif start:
-            self._buffer[:left] = self._buffer[start : self._filled]
+        size, buffer = len(self._buffer), self._buffer
+        if left == size:  # one record fills it; a series of growing buffers would leave used gaps
+            size = 2 * size if 2 * size <= BLOCK_BYTES else self._block_bytes + LARGEST_RECORD
+        elif size > self._block_bytes >= 2 * left:  # that was a large record
+            size = self._block_bytes
+        if size != len(buffer):
+            self._buffer = np.empty(size, np.uint8)
+        if start or size != len(buffer):
+            self._buffer[:left] = buffer[start : self._filled]
         self._offset += start
-        self._tally[POSITION] = 0
+        self._tally[frames.POSITION] = 0
         self._filled = left  # also if reading fails
         self._pass_on_notes(self._offset)
         try:
@@ -254,34 +213,20 @@ class CaptureReader:
         self._filled += got
         return got > 0
 
-    def _move_to(self, buffer: Bytes, left: int) -> None:
-        buffer[:left] = self._buffer[self._filled - left : self._filled]
-        self._buffer = buffer
-
-    def _larger(self) -> int:
-        """Size of a larger buffer: doubled while it is small, then for the largest record.
-
-        Memory that is never written costs nothing, while a series of growing buffers leaves used gaps.
-        """
-        doubled = 2 * len(self._buffer)
-        return doubled if doubled <= BLOCK_BYTES else self._block_bytes + LARGEST_RECORD
-
     def _damaged(self, problem: str) -> InputError:
         """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
         compression = self._stream.compression
         text = f"{problem} (a byte of the decompressed {compression} data)" if compression else problem
-        place = self._offset + int(self._tally[POSITION])
-        self._pass_on_notes(place)
-        return InputError(text, file=self._name, offset=place)
+        self._pass_on_notes(self.place())
+        return InputError(text, file=self._name, offset=self.place())
 
-    def _take(self, tally: Tally, columns: Columns) -> PacketBlock:
-        """Count the packets that a walk has found and return those with addresses."""
-        self._counted += int(tally[PACKETS])
-        self._unsupported += int(tally[UNSUPPORTED_LINK])
-        if tally[SIMPLE] and not self._simple:
+    def _take(self, tally: frames.Tally, columns: frames.Columns) -> PacketBlock:
+        self._counted += int(tally[frames.PACKETS])
+        self._unsupported += int(tally[frames.UNSUPPORTED_LINK])
+        if tally[frames.SIMPLE] and not self._simple:
             self._simple = True
             self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
-        return take(columns, tally, self._counters)
+        return frames.take(columns, tally, self._counters)
 
     def _finish(self) -> None:
         """Warn if the input ended early; raise if none of its packets can be read."""
@@ -323,25 +268,21 @@ _NO_LIMIT = 1 << 62  # the columns have room for all packets of a piece
 
 
 class Cutting(NamedTuple):
-    """How a file is cut."""
-
     piece_bytes: int | None = None  # by the size of the file
     room_bytes: int = ROOM_BYTES  # of the buffer of a thread
     threads: int | None = None  # as many as there are CPUs
 
     def workers(self) -> int:
-        """Return the number of threads that read."""
         return min(thread_count(self.threads), MOST_THREADS)
 
     def ahead(self, files: int = 1) -> int:
-        """Return the number of pieces that are read ahead of each of this many files."""
         return max(min(AHEAD * self.workers(), MOST_PIECES_AHEAD) // max(files, 1), LEAST_AHEAD)
 
     def memory(self) -> int:
         """Return the most bytes that a file takes while it is read. Several files at once take less each."""
         piece = LARGEST_PIECE if self.piece_bytes is None else self.piece_bytes
-        columns = piece // LEAST_BOTH4 * (NARROW_BYTES + DETAIL_BYTES)
-        columns += piece // LEAST_BOTH6 * (WIDE_BYTES + DETAIL_BYTES)
+        columns = piece // LEAST_BOTH4 * (frames.NARROW_BYTES + frames.DETAIL_BYTES)
+        columns += piece // LEAST_BOTH6 * (frames.WIDE_BYTES + frames.DETAIL_BYTES)
         pieces = (self.ahead() + BLOCKS_HELD) * columns
         return LARGEST_RECORD + BLOCK_BYTES + self.workers() * ROOM_BYTES + pieces
 
@@ -365,18 +306,14 @@ CUTTING = Cutting()
 
 
 class Piece(NamedTuple):
-    """What a thread has read."""
-
     begins: int  # guessed; -1 if no record was found
     ends: int
     layout: Any  # what the walk took for granted
-    tally: Tally
-    columns: Columns
+    tally: frames.Tally
+    columns: frames.Columns
 
 
 class FileStream:
-    """The bytes of a file from any place on."""
-
     compression = ended_early = ""
 
     def __init__(self, name: str, file: int) -> None:
@@ -387,12 +324,13 @@ class FileStream:
         self._position = 0
 
     def seek(self, position: int) -> None:
-        """Go on at a byte of the file."""
         self._position = position
+
+    def unread(self, data: bytes) -> None:
+        self._position -= len(data)
 
     @timed("read", amount=lambda got, *_: got)
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`."""
         if self.until is not None and self.until > self._position:
             view = view[: self.until - self._position]
         try:
@@ -403,15 +341,12 @@ class FileStream:
         return got
 
     def position(self) -> int:
-        """Bytes read so far."""
         return self._position
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self.file)
 
     def open(self) -> FileStream:
-        """Return the stream itself: a reader opens its input."""
         return self
 
 
@@ -434,7 +369,7 @@ class PieceReader:
         self._count = -(-size // self._size)  # bytes that are added later come last
         least = (LEAST_BOTH4, LEAST_BOTH6) if wants.tunnels == "both" else (LEAST_IPV4, LEAST_IPV6)
         rows4, rows6 = (self._size // each + ROWS_BEYOND for each in least)
-        self.lender = ColumnLender(rows4, rows6, wants.details)
+        self.lender = frames.ColumnLender(rows4, rows6, wants.details)
         self.confirmed = 0  # pieces that did not have to be read again
         self._next = 1  # the piece that is read next
         self._ahead: deque[tuple[int, Future[Piece]]] = deque()
@@ -453,22 +388,18 @@ class PieceReader:
         return block
 
     def position(self) -> int:
-        """Bytes of the file read so far."""
         return self._stream.position()
 
     def ahead(self) -> int:
-        """Return the number of pieces that are read ahead now."""
         return len(self._ahead)
 
     def close(self) -> None:
-        """Stop reading ahead and close the file."""
         _being_read.discard(self)
         _drop([future for _, future in self._ahead])
         self._ahead.clear()
         self._reader.close()
 
     def _take(self) -> PacketBlock:
-        """Go on to the piece in which the next record starts; return its packets, () if they have to be read again."""
         place = self._reader.place()
         number = place // self._size
         self._until = self._stream.until = (number + 1) * self._size if number + 1 < self._count else None
@@ -479,7 +410,7 @@ class PieceReader:
             return ()
         with measured("wait"):
             piece = self._ahead.popleft()[1].result()
-        format = self._reader.format()
+        format = self._reader.format
         if piece.begins != place or format is None or piece.layout is not format.layout():
             return ()
         self.confirmed += 1
@@ -487,9 +418,8 @@ class PieceReader:
         return self._reader.skip(piece.ends, piece.tally, self.lender.kept(piece.columns, piece.tally))
 
     def _read_ahead(self) -> None:
-        """Make threads read the next pieces."""
         workers = self._cutting.workers()
-        format = self._reader.format()
+        format = self._reader.format
         layout = None if format is None else format.layout()
         if format is None or layout is None:
             return
@@ -545,23 +475,22 @@ def _read(
     place: tuple[int, int, int],
     format: Format,
     layout: Any,
-    lender: ColumnLender,
+    lender: frames.ColumnLender,
     room_bytes: int,
     wants: Wants,
 ) -> Piece:
-    """Read a piece."""
     buffer = getattr(_this_thread, "buffer", None)
     if buffer is None or len(buffer) != room_bytes:
         buffer = _this_thread.buffer = np.empty(room_bytes, np.uint8)
-    tally = np.zeros(TALLY_SLOTS, np.int64)
+    tally = np.zeros(frames.TALLY_SLOTS, np.int64)
     columns = lender.borrow()
-    tally[WANTS] = wants_of(wants)
-    start_walk(tally, _NO_LIMIT)
-    use_sampling(tally, wants.sampling)
+    tally[frames.WANTS] = frames.wants_of(wants)
+    frames.start_walk(tally, _NO_LIMIT)
+    frames.use_sampling(tally, wants.sampling)
     with measured("read and walk") as work:
         begins = format.read_piece(file, place, layout, buffer, tally, columns)
-        work.amount += int(tally[PACKETS])
-    return Piece(begins, int(tally[POSITION]), layout, tally, columns)
+        work.amount += int(tally[frames.PACKETS])
+    return Piece(begins, int(tally[frames.POSITION]), layout, tally, columns)
 
 
 _PROBE_BYTES = 64 * 1024
@@ -570,8 +499,6 @@ _YEAR = 365 * 86400 * SECOND
 
 
 class CaptureSource(FileSource[CaptureReader | PieceReader]):
-    """A capture as a source of packets."""
-
     def __init__(self, source: Input, block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> None:
         super().__init__(source)
         self._block_bytes = block_bytes
@@ -613,7 +540,6 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
         return None
 
     def first_bytes(self) -> bytes:
-        """Return the first bytes of a file, decompressed."""
         return self._input.head() if self._input.reopens else b""
 
     def _read(self) -> Iterator[PacketBlock]:
@@ -640,7 +566,6 @@ class CaptureSource(FileSource[CaptureReader | PieceReader]):
             self.counters.warn(f"{self.name}: it has become shorter while it was read: {read}; what came before counts")
 
     def again(self) -> Source:
-        """Return the same file, to be read from its beginning."""
         source = CaptureSource(self._input, self._block_bytes, self._cutting)
         source.want(self.wants)
         return source
@@ -677,7 +602,6 @@ def _probe(reader: CaptureReader) -> PacketBlock:
 
 
 def _begin(first: int, block: PacketBlock) -> int:
-    """Return the earliest time, of the first frame and those behind it, that is not years from most of them."""
     times: list[int] = [first, *(time for batch in block for time in batch.time.tolist())]
     middle = sorted(times)[len(times) // 2]
     return min(time for time in times if abs(time - middle) < _YEAR)
@@ -689,7 +613,6 @@ def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES, cutting: C
 
 
 def most_memory() -> int:
-    """Return the most bytes that an open input takes."""
     return max(READER_MEMORY, CUTTING.memory())
 
 

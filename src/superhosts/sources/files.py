@@ -26,7 +26,6 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://.")
 
 
 def is_url(name: str | Path) -> bool:
-    """Return True if a name is a URL and not a path."""
     return isinstance(name, str) and _URL.match(name) is not None
 
 
@@ -46,7 +45,6 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
 
 
 def _package(url: str) -> str:
-    """Return what pip must install for a URL."""
     from fsspec.registry import known_implementations
 
     scheme = url.split(":", 1)[0].lower()
@@ -55,7 +53,6 @@ def _package(url: str) -> str:
 
 
 def url_size(url: str) -> int | None:
-    """Return the bytes of a file behind a URL, None if the server does not tell."""
     system, path = file_system(url)
     try:
         found = system.info(path)
@@ -67,8 +64,6 @@ def url_size(url: str) -> int | None:
 
 
 class UrlFile:
-    """An open file behind a URL, for reading from its beginning to its end."""
-
     def __init__(self, url: str) -> None:
         system, path = file_system(url)
         try:
@@ -88,7 +83,6 @@ class UrlFile:
         return len(data)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -122,7 +116,6 @@ def _is_folder(name: str) -> bool:
 
 
 def match_pattern(name: str) -> list[Path] | None:
-    """Return the files and folders on disk that a pattern matches; None for the name of one, which is no pattern."""
     if not glob.has_magic(name) or Path(name).exists():
         return None
     return [Path(match) for match in glob.glob(name, recursive=True)]  # noqa: PTH207  Path.glob takes no absolute ones
@@ -135,7 +128,7 @@ def describe_file(name: str) -> FoundFile:
         try:
             return _url_file(system, path, system.info(path))
         except Exception as error:  # every file system has errors of its own
-            raise _unlisted(name, error) from error
+            raise _unopened(name, error, "listed") from error
     try:
         return _file(Path(name))
     except OSError as error:
@@ -143,12 +136,10 @@ def describe_file(name: str) -> FoundFile:
 
 
 def is_finished(name: str) -> bool:
-    """Return True unless a file's name says that a program is still writing it."""
     return not name.startswith(".") and not name.endswith(_UNFINISHED)
 
 
 def natural_order(name: str) -> list[Any]:
-    """Return a sort key that compares the numbers in names by value."""
     return [int(text) if i % 2 else text for i, text in enumerate(re.split(r"([0-9]+)", name))]
 
 
@@ -201,12 +192,11 @@ def _behind_url(url: str) -> list[FoundFile] | None:
         else:  # also a file whose name looks like a pattern, as with a query (?token=…)
             return None
     except Exception as error:
-        raise _unlisted(url, error) from error
+        raise _unopened(url, error, "listed") from error
     return [_url_file(system, name, about) for name, about in found.items() if about["type"] == "file"]
 
 
 def _finished_below(folder: str, files: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what a program is still writing, and everything in hidden folders."""
     start = len(PurePosixPath(folder).parts)
     return {name: about for name, about in files.items() if all(map(is_finished, PurePosixPath(name).parts[start:]))}
 
@@ -216,14 +206,8 @@ def _url_file(system: Any, name: str, about: dict[str, Any]) -> FoundFile:
     return FoundFile(system.unstrip_protocol(name), int(about["size"] or 0), stamp)
 
 
-def _unlisted(url: str, error: Exception) -> InputError:
-    if isinstance(error, FileNotFoundError):
-        return InputError("cannot be opened: no such file", file=url)
-    return InputError(f"cannot be listed: {error or type(error).__name__}", file=url)
-
-
-def _unopened(name: str, error: Exception) -> InputError:
+def _unopened(name: str, error: Exception, done: str = "opened") -> InputError:
     if is_url(name) and isinstance(error, FileNotFoundError):
         return InputError("cannot be opened: no such file", file=name)
     reason = error.strerror if isinstance(error, OSError) and not is_url(name) else None
-    return InputError(f"cannot be opened: {reason or error or type(error).__name__}", file=name)
+    return InputError(f"cannot be {done}: {reason or error or type(error).__name__}", file=name)

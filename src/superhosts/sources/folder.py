@@ -26,22 +26,12 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.sources.base import (
-    CLOCKS,
-    PACE,
-    Clocks,
-    Pace,
-    Source,
-    SourceCounters,
-    Stopped,
-    Wants,
-    input_border,
-)
+from superhosts.sources.base import CLOCKS, PACE, Clocks, Pace, Source, SourceCounters, Stopped, Wants, input_border
 from superhosts.sources.capture import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, first_packet, format_of
 from superhosts.sources.compression import decompressed
 from superhosts.sources.files import is_finished
 from superhosts.sources.input import MOST_LINES_HEAD, Span, has_lines, identity_of, read_head, without_compression
-from superhosts.sources.stream import PlainStream, Stream, Waiting
+from superhosts.sources.stream import PlainStream, Stream
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import DEFAULT, TableOptions
 from superhosts.sources.tables.source import RowPackets, TableFormat
@@ -55,8 +45,6 @@ _AHEAD = 3600 * SECOND  # nanoseconds ahead of the clock from which the time of 
 
 @dataclass
 class _File:
-    """A file as the last listing found it."""
-
     name: str
     path: Path
     inode: int
@@ -100,7 +88,6 @@ class FolderSource(Source):
         self._block_bytes = block_bytes
         self._pace = pace
         self._clocks = clocks
-        self._waiting = Waiting()
         self._files: dict[str, _File] = {}
         self._taken: set[str] = set(done)
         self._finished: dict[str, tuple[int, int]] = {}
@@ -108,26 +95,22 @@ class FolderSource(Source):
         self._reported: set[str] = set()
         self._unreadable = False
         self._next_look = 0.0
-        self._position = 0
 
     def want(self, wants: Wants) -> None:
-        """Take note of what is to be read besides addresses and times."""
         self.wants = wants
         self._tables = replace(self._tables, details=wants.details)
 
     def first_time(self) -> int | None:
-        """Return the earliest time of the present files; None if there are none yet."""
         self._look()
         file = self._earliest()
         return None if file is None else file.first
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets of one file after the other, until it is stopped."""
         try:
             while True:
                 self._look()
                 file = self._earliest()
-                self._waiting.waits = file is None
+                self._waits = file is None
                 if file is None:
                     self._pause()
                 else:
@@ -135,24 +118,7 @@ class FolderSource(Source):
         except Stopped:
             return
 
-    def position(self) -> int:
-        """Bytes read so far."""
-        return self._position
-
-    def size(self) -> int | None:
-        """Return None: more files may come."""
-        return None
-
-    def waits(self) -> bool:
-        """Return True if everything in the folder was read."""
-        return self._waiting.waits
-
-    def stop(self) -> None:
-        """Make `blocks` end soon."""
-        self._waiting.stopped = True
-
     def finished(self) -> dict[str, tuple[int, int]]:
-        """Return the files that were read to their end and are still there, compressed or not."""
         return dict(self._finished)
 
     # Reading
@@ -171,7 +137,7 @@ class FolderSource(Source):
             else:  # gone since the listing, and perhaps compressed: the next listing finds it
                 self._files.pop(file.name, None)
             return
-        if not tail.is_still(file):
+        if tail.inode != file.inode or tail.size() < file.size:  # not what the last listing found
             self._files.pop(file.name, None)
             reader.close()
             return
@@ -189,11 +155,10 @@ class FolderSource(Source):
         except InputError as error:
             self._report(file.name, error)
         finally:
-            self._position += reader.position()
+            self._bytes += reader.position()
             reader.close()
 
     def _open(self, file: _File, tail: _Tail) -> CaptureReader | RowPackets:
-        """Return the reader of a file: of a capture, or of a table or log."""
         table = _table_format(file, self._tables)
         if table is None:
             return CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS, self.wants)
@@ -219,7 +184,7 @@ class FolderSource(Source):
         needed = self._pace.quiet if gone else self._quiet_needed(tail)
         if needed is not None and now - tail.grew >= needed:
             return True
-        self._waiting.waits = needed is None
+        self._waits = needed is None
         self._pause()
         return False
 
@@ -234,11 +199,10 @@ class FolderSource(Source):
         return None
 
     def read_more(self) -> None:
-        """Note that a file had more to read."""
-        self._waiting.waits = False
+        self._waits = False
 
     def _check(self) -> None:
-        if self._waiting.stopped:
+        if self._stopped:
             raise Stopped
 
     def _pause(self) -> None:
@@ -290,7 +254,6 @@ class FolderSource(Source):
         self._next_look = self.now() + max(self._pace.poll, min(_LOOKING * listing, _LONGEST))
 
     def _update(self, name: str, status: os.stat_result) -> None:
-        """Open a file that is new or has changed, to find its first packet."""
         before, now = self._files.get(name), self.now()
         same = before is not None and (before.inode, before.size, before.changed) == _signature(status)
         if before is not None and same and (before.first is not None or not 0 < before.size < _SHORT):
@@ -315,7 +278,6 @@ class FolderSource(Source):
                 self._ended[name] = file.size
 
     def _forget(self, found: dict[str, os.stat_result]) -> None:
-        """Forget files that are gone."""
         here = {without_compression(str(self._path / name)) for name in found}
         self._taken = {identity for identity in self._taken if identity.rpartition("@")[0] in here}
         self._finished = {name: ends for name, ends in self._finished.items() if name in self._taken}
@@ -323,7 +285,6 @@ class FolderSource(Source):
         self._reported = {name for name in self._reported if name in found}
 
     def _report(self, name: str, error: InputError) -> None:
-        """Report once what is wrong with a file."""
         if name in self._reported:
             return
         self._reported.add(name)
@@ -334,7 +295,6 @@ class FolderSource(Source):
 
 
 def _status(entry: os.DirEntry[str]) -> tuple[str, os.stat_result] | None:
-    """Return a file's name and status; None for anything that is not a finished or growing capture."""
     if not is_finished(entry.name):
         return None
     try:
@@ -373,15 +333,12 @@ def _signature(status: os.stat_result) -> tuple[int, int, int]:
 
 
 class _Still:
-    """The present bytes of a file."""
-
     def __init__(self, file: _File) -> None:
         self.name = str(file.path)
         self.file = file
         self.position = 0
 
     def open(self) -> Stream:
-        """Return its bytes, decompressed."""
         try:
             self._raw = self.file.path.open("rb", buffering=0)
         except OSError as error:
@@ -405,24 +362,17 @@ class _Still:
         return self._last_size if self._raw.closed else os.fstat(self._raw.fileno()).st_size
 
     def close(self) -> None:
-        """Close it."""
         if not self._raw.closed:
             self._last_size = self.size()
         self._raw.close()
 
 
 class _Tail(_Still):
-    """The bytes of a file, present and future, until it is finished."""
-
     def __init__(self, source: FolderSource, file: _File) -> None:
         super().__init__(file)
         self.grew = source.now()  # when it last had more to read
         self.replaced = False  # by other content
         self._source = source
-
-    def is_still(self, file: _File) -> bool:
-        """Return True if the file that was opened is the one that the last listing found."""
-        return self.inode == file.inode and self.size() >= file.size
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`, waiting for bytes; 0 when the file is finished."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from superhosts.core.filetypes import HEAD_BYTES
+from superhosts.core.files import HEAD_BYTES
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError
 from superhosts.sources.base import PACE, Pace, Source, SourceCounters, Stopped
@@ -55,52 +55,10 @@ def read_head(stream: Stream, most: int, is_enough: Callable[[bytes], bool]) -> 
 
 
 def has_lines(head: bytes) -> bool:
-    """Return True if these first bytes are enough to tell formats of text apart."""
     return head.count(b"\n") >= LEAST_LINES
 
 
-class PeekedStream:
-    """A stream whose first bytes were read ahead and are returned first."""
-
-    def __init__(self, head: bytes, stream: Stream) -> None:
-        self._head = memoryview(head)
-        self._stream = stream
-
-    @property
-    def compression(self) -> str:
-        """The stream's own."""
-        return self._stream.compression
-
-    @property
-    def ended_early(self) -> str:
-        """The stream's own."""
-        return self._stream.ended_early
-
-    @property
-    def notes(self) -> list[tuple[int, str]]:
-        """The stream's own."""
-        return self._stream.notes
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`, with the first bytes first."""
-        if not self._head:
-            return self._stream.readinto(view)
-        got = min(len(self._head), len(view))
-        view[:got], self._head = self._head[:got], self._head[got:]
-        return got
-
-    def position(self) -> int:
-        """Bytes of the input read so far."""
-        return self._stream.position()
-
-    def close(self) -> None:
-        """Close the stream."""
-        self._stream.close()
-
-
 class Input:
-    """A file, URL, pipe or stdin ("-") by name: what kind it is, how large, and its bytes."""
-
     def __init__(self, path: str | Path, pace: Pace = PACE, *, plain: bool = False) -> None:
         """Look at an input. `plain`: its bytes are taken as they are, even when they look compressed."""
         self.path = path
@@ -109,8 +67,7 @@ class Input:
         self.name = "stdin" if self._standard else str(path)
         self.waiting = Waiting(pace)
         self.compression = ""  # known once it was opened
-        self._head: bytes | None = None
-        self._lines: bytes | None = None
+        self._heads: dict[int, bytes] = {}  # by the most bytes that they may have
         self._peeked: Stream | None = None  # of a pipe, whose bytes come only once
         if self._standard and sys.stdin is None:
             raise InputError("is closed", file=self.name)
@@ -147,9 +104,7 @@ class Input:
         There are at least eight, unless the input is shorter; none where compressed data ends before them. Of a pipe
         this waits for them, and `open` gives them again.
         """
-        if self._head is None:
-            self._head = self._peek(MOST_HEAD, lambda head: len(head) >= LEAST_HEAD)
-        return self._head
+        return self._peek(MOST_HEAD, lambda head: len(head) >= LEAST_HEAD)
 
     def first_lines(self) -> bytes:
         """Return the first bytes, decompressed, by which formats of text are recognised: some whole lines.
@@ -157,11 +112,11 @@ class Input:
         There are at least `LEAST_LINES` line ends, unless the input is shorter or its lines are very long. Of a pipe
         this waits for them, and `open` gives them again.
         """
-        if self._lines is None:
-            self._lines = self._peek(MOST_LINES_HEAD, has_lines)
-        return self._lines
+        return self._peek(MOST_LINES_HEAD, has_lines)
 
     def _peek(self, most: int, is_enough: Callable[[bytes], bool]) -> bytes:
+        if most in self._heads:
+            return self._heads[most]
         stream = self.open()
         try:
             head = read_head(stream, most, is_enough)
@@ -171,11 +126,12 @@ class Input:
         if self.reopens:
             stream.close()
         else:
-            self._peeked = PeekedStream(head, stream)
-        return b"" if stream.ended_early and len(head) < LEAST_MAGIC else head
+            stream.unread(head)
+            self._peeked = stream
+        self._heads[most] = b"" if stream.ended_early and len(head) < LEAST_MAGIC else head
+        return self._heads[most]
 
     def open(self) -> Stream:
-        """Return its bytes, decompressed."""
         if self._peeked is not None:
             peeked, self._peeked = self._peeked, None
             return peeked
@@ -214,13 +170,9 @@ COMPRESSED = (".gz", ".zst", ".xz")
 
 
 class Reader(Protocol):
-    """What a source has open while it reads."""
+    def position(self) -> int: ...
 
-    def position(self) -> int:
-        """Return the bytes of the input read so far."""
-
-    def close(self) -> None:
-        """Close the input."""
+    def close(self) -> None: ...
 
 
 AnyReader = TypeVar("AnyReader", bound=Reader)
@@ -236,7 +188,6 @@ class FileSource(Source, Generic[AnyReader]):
         self.counters = SourceCounters()
         self._input = file
         self._reader: AnyReader | None = None
-        self._position = 0  # where the reader was when it was closed
         self._first_time: int | None = None
         self._first_known = False
         self._opening: int | None = None  # time of the very first packet of a file, stray or not
@@ -251,18 +202,15 @@ class FileSource(Source, Generic[AnyReader]):
         """Yield the packets. `blocks` closes the reader at the end."""
 
     def _find_opening(self) -> None:
-        """Note the time of the very first packet of a file."""
         self.first_time()
 
     def first_time(self) -> int | None:
-        """Return the time at which the input begins; None for an empty input."""
         if not self._first_known:
             self._first_time = self._look()
             self._first_known = True
         return self._first_time
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets, once."""
         identity = self.identity()  # before reading: meanwhile another file may take its name
         span = Span(self._opening)
         try:
@@ -277,36 +225,29 @@ class FileSource(Source, Generic[AnyReader]):
             self.close()
 
     def identity(self) -> str | None:
-        """Return a name by which later runs recognise a file; None if it is empty or cannot be read again."""
         if self.replays and self._opening is None:
             self._find_opening()
         return identity_of(self._input.path, self._opening) if self.replays and self._opening is not None else None
 
     def waits(self) -> bool:
-        """Return True if a pipe has been empty for a moment."""
         return self._input.waiting.waits
 
     def stop(self) -> None:
-        """End the reading of a pipe soon."""
         self._input.waiting.stopped = True
 
     def finished(self) -> dict[str, tuple[int, int]]:
-        """Return the file, once it was read to its end."""
         return dict(self._finished)
 
     def position(self) -> int:
-        """Bytes of the input (compressed, if it is) read so far."""
         reader = self._reader  # read once: the reading thread may set it to None
-        return self._position if reader is None else reader.position()
+        return self._bytes if reader is None else reader.position()
 
     def size(self) -> int | None:
-        """Bytes of the whole input, None for a pipe."""
         return self._input.size
 
     def close(self) -> None:
-        """Close the input. Done by itself at the end of `blocks`."""
         if self._reader is not None:
-            self._position = self._reader.position()
+            self._bytes = self._reader.position()
             self._reader.close()
             self._reader = None
 
@@ -318,19 +259,16 @@ class Span:
         self._first = self._last = time or 0
 
     def add(self, block: PacketBlock) -> None:
-        """Take in a block."""
         for batch in block:
             if len(batch):
                 self._first = min(self._first, batch.span[0])
                 self._last = max(self._last, batch.span[1])
 
     def ends(self) -> tuple[int, int]:
-        """Return the earliest and the latest time."""
         return self._first, self._last
 
 
 def without_compression(name: str) -> str:
-    """Return a file's name without the ending that compressing it adds."""
     return next((name.removesuffix(ending) for ending in COMPRESSED if name.endswith(ending)), name)
 
 

@@ -76,8 +76,6 @@ _MOST_SHOWN = 60  # bytes of a message in warnings
 
 
 class Fields(NamedTuple):
-    """Numbers of the fields of a protobuf record."""
-
     src: int
     dst: int
     time: int
@@ -206,7 +204,6 @@ def walk_protobuf(
 
 
 def read_protobuf(messages: Sequence[bytes], fields: Fields, *, details: bool = False) -> Records:
-    """Return the records of protobuf messages, with details if they are wanted."""
     count = len(messages)
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum([len(message) for message in messages], out=offsets[1:])
@@ -245,64 +242,54 @@ class JsonRecords:
         self._name = name
         self._options = TableOptions(details=details)
         self._details: DetailFields | None = None  # None: not wanted, or not known yet
-        self._ends: tuple[Column, Column] | None = None
+        self._ends: tuple[str, str] | None = None  # None: not known yet
         self._time: Column | None = None
 
     def read(self, messages: Sequence[bytes]) -> Records:
-        """Return the records of messages."""
-        ends: list[bytes] = []
-        records: list[dict[str, object]] = []
-        times: list[bytes | None] = [None] * len(messages)
-        for number, message in enumerate(messages):
-            try:
-                record = json.loads(message)
-            except (ValueError, RecursionError):
-                record = None
-            found = self._fields(record) if isinstance(record, dict) else None
-            records.append({} if found is None else record)
-            if found is None:
-                ends += [b"", b""]
-                continue
-            src, dst, time = found
-            ends += [str(src).encode("utf-8", "replace"), str(dst).encode("utf-8", "replace")]
-            if time is not None and self._time is not None:
-                times[number] = str(time).encode("utf-8", "replace")
-        offsets = np.zeros(len(ends) + 1, np.int64)
-        np.cumsum([len(text) for text in ends], out=offsets[1:])
-        kinds, words = parse_text(np.frombuffer(bytearray(b"".join(ends)), np.uint8), offsets)
-        src_column = AddressColumn(kinds[::2].copy(), words[::2].copy())
-        details = self._read_details(records) if self._options.details else None
-        unit = "" if self._time is None else self._time.unit
-        return Records(
-            src_column, AddressColumn(kinds[1::2].copy(), words[1::2].copy()), parse_times(times, unit), details
-        )
+        records = [self._object(message) for message in messages]
 
-    def _read_details(self, records: Sequence[dict[str, object]]) -> Details:
+        def texts(name: str) -> list[bytes | None]:
+            values = (record.get(name) for record in records)
+            return [None if value is None else str(value).encode("utf-8", "replace") for value in values]
+
+        src, dst = (_parse_addresses(texts(name)) for name in self._ends or ("", ""))
+        times = (
+            parse_times(texts(""), "") if self._time is None else parse_times(texts(self._time.name), self._time.unit)
+        )
+        if not self._options.details:
+            return Records(src, dst, times)
         fields = self._details
         if fields is None:  # No message has ends.
-            return np.zeros(len(records), np.uint64)
+            return Records(src, dst, times, np.zeros(len(records), np.uint64))
+        codes = fields.codes
+        found = details_of_columns(fields, len(records), lambda name, what: of_texts(texts(name), what, codes))
+        return Records(src, dst, times, found)
 
-        def read(name: str, what: int) -> NDArray[np.int64]:
-            found = [record.get(name) for record in records]
-            texts = [None if value is None else str(value).encode("utf-8", "replace") for value in found]
-            return of_texts(texts, what, fields.codes)
-
-        return details_of_columns(fields, len(records), read)
-
-    def _fields(self, record: dict[str, object]) -> tuple[object, object, object] | None:
-        """Return the ends and the time of a record; None if it has no ends."""
+    def _object(self, message: bytes) -> dict[str, object]:
+        """Return the object of a message; an empty one if it has none, or before the fields are known."""
+        try:
+            record = json.loads(message)
+        except (ValueError, RecursionError):
+            return {}
+        if not isinstance(record, dict):
+            return {}
         if self._ends is None:
             try:
                 mapping = resolve(None, list(record), self._name)
             except InputError:
-                return None
+                return {}
             assert mapping.src is not None
             assert mapping.dst is not None
-            self._ends, self._time = (mapping.src, mapping.dst), mapping.time or mapping.time_end
-            used = [column.name for column in (*self._ends, self._time) if column is not None]
+            self._ends, self._time = (mapping.src.name, mapping.dst.name), mapping.time or mapping.time_end
+            used = [*self._ends, *(() if self._time is None else (self._time.name,))]
             self._details = details_of(None, list(record), self._options, used, self._name)
-        src, dst = (record.get(column.name) for column in self._ends)
-        return src, dst, None if self._time is None else record.get(self._time.name)
+        return record
+
+
+def _parse_addresses(texts: Sequence[bytes | None]) -> AddressColumn:
+    offsets = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(text or b"") for text in texts], out=offsets[1:])
+    return AddressColumn(*parse_text(np.frombuffer(bytearray(b"".join(filter(None, texts))), np.uint8), offsets))
 
 
 def read_proto(path: str) -> Fields:
@@ -327,7 +314,6 @@ def read_proto(path: str) -> Fields:
 
 
 def is_delimited(message: bytes) -> bool:
-    """Return True if a message begins with the length of the rest."""
     length = shift = 0
     for at, byte in enumerate(message[:5], start=1):
         length |= (byte & 127) << shift
@@ -338,7 +324,6 @@ def is_delimited(message: bytes) -> bool:
 
 
 def shown(message: bytes) -> str:
-    """Return a message as warnings show it."""
     if message[:1] in (b"{", b"["):
         return message[: 2 * _MOST_SHOWN].decode("utf-8", "replace")
     return f"0x{message[:_MOST_SHOWN].hex()}"
@@ -357,15 +342,12 @@ EXAMPLE = "kafka://broker:9092/flows?group=superhosts"
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic, and how it is read."""
-
     brokers: str
     name: str
     words: dict[str, str]
 
 
 def parse_topic(text: str) -> Topic:
-    """Read the name of an input; UsageError if it makes no sense."""
     try:
         url = urlsplit(text)
     except ValueError:  # of brackets without their partner, or without an IPv6 address between them
@@ -390,7 +372,7 @@ class Notes:
     """Up to which offset the messages of each partition were read, and the latest time among them.
 
     One thread reads and notes, others take. A run that never takes, or whose windows are long, has a bounded number of
-    notes: neighbours become one, with the later offset and the later time, which is committed later than it might be.
+    notes: the oldest two become one, with the later offset and the later time, committed later than it might be.
     """
 
     def __init__(self, most: int = MOST_NOTED) -> None:
@@ -404,10 +386,8 @@ class Notes:
             read = self._read.setdefault(partition, deque())
             read.append((offset, time))
             if len(read) > self._most:
-                notes = list(read)
-                pairs = zip(notes[::2], notes[1::2], strict=False)
-                last = notes[len(notes) & ~1 :]
-                self._read[partition] = deque([*((b[0], max(a[1], b[1])) for a, b in pairs), *last])
+                (_, first), (offset, second) = read.popleft(), read.popleft()
+                read.appendleft((offset, max(first, second)))
 
     def take(self, before: int) -> dict[int, int]:
         """Return the offsets of partitions before which all messages have earlier times than this, and forget them."""
@@ -426,8 +406,6 @@ class Notes:
 
 
 class KafkaSource(Source):
-    """The records of a topic as packets."""
-
     live = True
     replays = True  # from the offsets that were committed
 
@@ -444,17 +422,10 @@ class KafkaSource(Source):
         self._notes = Notes()
         self._polling = threading.Lock()  # A consumer must not be closed while it is asked for messages.
         self._closes: Any = None
-        self._bytes = 0
         self._shown = 0
-        self._stopped = self._waits = False
         self._client = import_client(name)
 
-    def first_time(self) -> int | None:
-        """Return None: nobody knows before a message has come."""
-        return None
-
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the records as they come."""
         consumer = self._consumer = self._open()
         ends: set[int] = set()  # partitions that were read to their end
         try:
@@ -465,29 +436,14 @@ class KafkaSource(Source):
                 for message in polled:
                     self._check(message, ends)
                 if messages:
-                    block = self._packets(messages)
-                    if block:
+                    if block := self._packets(messages):
                         yield block
-                elif self._stopped or self._is_at_end(consumer, ends):
-                    return
+                elif "until" in self._topic.words:
+                    assigned = {each.partition for each in consumer.assignment()}
+                    if assigned and assigned <= ends:
+                        return
         finally:
             self._waits = True
-
-    def position(self) -> int:
-        """Bytes of messages read so far."""
-        return self._bytes
-
-    def size(self) -> int | None:
-        """Return None: a topic has no end."""
-        return None
-
-    def waits(self) -> bool:
-        """Return True if there was no message for a moment."""
-        return self._waits
-
-    def stop(self) -> None:
-        """End the reading soon."""
-        self._stopped = True
 
     def release(self, before: int) -> None:
         """Commit the offsets of messages whose times are before this one: their windows are safe."""
@@ -556,12 +512,6 @@ class KafkaSource(Source):
         ):
             raise InputError(f"cannot be read: {error.str()}", file=self.name)
 
-    def _is_at_end(self, consumer: Any, ends: set[int]) -> bool:
-        if "until" not in self._topic.words:
-            return False
-        assigned = {each.partition for each in consumer.assignment()}
-        return bool(assigned) and assigned <= ends
-
     def _packets(self, messages: list[Any]) -> PacketBlock:
         values = [message.value() for message in messages]
         self._bytes += sum(map(len, values))
@@ -607,7 +557,6 @@ class KafkaSource(Source):
         self._known = True
 
     def _note(self, messages: list[Any], times: NDArray[np.int64]) -> None:
-        """Note up to which offset each partition was read, and the latest time among these messages."""
         likely = np.where(times > time.time_ns() + AHEAD, NO_TIME, times).tolist()
         latest: dict[int, tuple[int, int]] = {}
         for message, stamp in zip(messages, likely, strict=True):
@@ -618,9 +567,4 @@ class KafkaSource(Source):
             self._notes.add(partition, offset, stamp)
 
 
-def open_kafka(text: str) -> Source:
-    """Open a topic by its name."""
-    return KafkaSource(text, parse_topic(text))
-
-
-KAFKA = Scheme("kafka", open_kafka)
+KAFKA = Scheme("kafka", lambda text: KafkaSource(text, parse_topic(text)))

@@ -26,7 +26,7 @@ from superhosts.sources.files import FoundFile, OnError, describe_file, find_fil
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.input import STANDARD_INPUT, FileFormat, Input
 from superhosts.sources.kafka import KAFKA
-from superhosts.sources.livecapture.source import LIVE
+from superhosts.sources.livecapture import LIVE
 from superhosts.sources.synthetic.source import SYNTHETIC
 from superhosts.sources.tables.formats import check_format, table_format
 from superhosts.sources.tables.options import DEFAULT, EXPORT_FORMATS, TableOptions
@@ -50,7 +50,6 @@ class PipeSource(Source):
         self._source: Source | None = None
 
     def _recognised(self) -> Source:
-        """Return the source that reads it, waiting for the first bytes."""
         if self._source is None:
             source = self._recognise(self._input)
             source.counters.on_warning = self.counters.on_warning
@@ -59,11 +58,9 @@ class PipeSource(Source):
         return self._source
 
     def first_time(self) -> int | None:
-        """Time of the first packet, which is kept; None for an empty input."""
         return self._recognised().first_time()
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets, once."""
         try:
             source = self._recognised()
         except Stopped:
@@ -71,19 +68,15 @@ class PipeSource(Source):
         yield from source.blocks()
 
     def position(self) -> int:
-        """Bytes read so far."""
         return 0 if self._source is None else self._source.position()
 
     def size(self) -> int | None:
-        """Bytes of a file on standard input; None for a pipe."""
         return self._input.size
 
     def waits(self) -> bool:
-        """Return True if the pipe is empty, and has been for a moment."""
         return self._input.waiting.waits
 
     def stop(self) -> None:
-        """End the reading soon."""
         self._input.waiting.stopped = True
 
 
@@ -141,7 +134,10 @@ def open_all(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = Non
     """
     scheme = _scheme_of(name)
     if scheme is None:
-        return [open_input(name, tables, pool)]
+        file = Input(name)
+        # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
+        recognise = partial(_recognise, tables=tables, pool={} if pool is None else pool)
+        return [recognise(file) if file.reopens else PipeSource(file, recognise)]
     opened = scheme.open(str(name))
     sources = opened if isinstance(opened, Sequence) else [opened]
     for source in sources:
@@ -149,15 +145,9 @@ def open_all(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = Non
     return sources
 
 
-def open_input(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = None) -> Source:
-    """Open the one source that a name stands for: a scheme's, a file, a pipe or standard input."""
-    if _scheme_of(name) is not None:
-        (source,) = open_all(name, tables)
-        return source
-    file = Input(name)
-    # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
-    recognise = partial(_recognise, tables=tables, pool={} if pool is None else pool)
-    return recognise(file) if file.reopens else PipeSource(file, recognise)
+def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
+    (source,) = open_all(name, tables)
+    return source
 
 
 def _warn_of_exports(source: Source, tables: TableOptions) -> None:

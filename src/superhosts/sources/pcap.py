@@ -39,8 +39,6 @@ _MAGIC = {0xA1B2C3D4: (16, 1000), 0xA1B23C4D: (16, 1), 0xA1B2CD34: (24, 1000)}
 
 
 class Records(NamedTuple):
-    """Layout of the records of a file."""
-
     header: int  # bytes in front of a frame
     swap: int  # 1: most significant byte first
     unit: int  # nanoseconds in a unit of the second time field
@@ -109,38 +107,33 @@ def _guess(block: Bytes, records: Records, near: int) -> int:
     return -1
 
 
+_read_piece = piece_loop(_guess, _walk, "read_pcap")
+_read_rich_piece = piece_loop(_guess, _walk_rich, "read_pcap_rich")
+
+
 def _is_rich(records: Records, tally: Tally) -> bool:
     """Return True if more is wanted than addresses, or frames have a header that takes more than a look."""
     return bool(tally[WANTS]) or is_wrapped(records.link)
 
 
 class Pcap:
-    """A classic capture, from its first byte."""
-
-    _read_piece = piece_loop(_guess, _walk, "read_pcap")
-    _read_rich_piece = piece_loop(_guess, _walk_rich, "read_pcap_rich")
-
     def __init__(self) -> None:
         self.notes: list[str] = []
         self._records: Records | None = None
         self._link_type = 0
 
     def layout(self) -> Records | None:
-        """Return what the walk of a piece needs to know; None before the header was read."""
         return self._records
 
     @staticmethod
     def recognises(head: bytes) -> bool:
-        """Return True if a stream that starts with these four bytes is one."""
         return int.from_bytes(head[:4], "big") in _MAGIC or int.from_bytes(head[:4], "little") in _MAGIC
 
     def read_piece(self, *arguments: Any) -> int:
-        """Read a piece of a file (walk.py)."""
         _, _, records, _, tally, _ = arguments
-        return (type(self)._read_rich_piece if _is_rich(records, tally) else type(self)._read_piece)(*arguments)
+        return (_read_rich_piece if _is_rich(records, tally) else _read_piece)(*arguments)
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
-        """Read on from tally[POSITION]; return what is wrong there, if anything."""
         if self._records is None:
             if len(block) < HEADER_BYTES:
                 return None

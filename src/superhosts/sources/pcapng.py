@@ -71,15 +71,11 @@ _ZERO = np.uint64(0)
 
 
 class Blocks(NamedTuple):
-    """What the blocks of a section mean: its byte order, and its interfaces."""
-
     section: Section
     interfaces: Interfaces
 
 
 class Clock(NamedTuple):
-    """How the ticks of an interface become nanoseconds."""
-
     unit: np.uint64  # TIMES, DIVIDED or BINARY
     scale: np.uint64
     offset: np.uint64  # nanoseconds, modulo 2⁶⁴
@@ -308,8 +304,6 @@ _PROBLEMS = {
 
 
 class Pcapng:
-    """A pcapng capture, from its first byte."""
-
     def __init__(self) -> None:
         self._section = np.zeros(3, np.int64)
         self._table = np.zeros((4, 9), np.uint64)
@@ -320,7 +314,6 @@ class Pcapng:
         self.notes: list[str] = []
 
     def layout(self) -> Blocks | None:
-        """Return what the walk of a piece needs to know: the same object as long as that is the same."""
         declared = int(self._section[DECLARED])
         interfaces = self._table[:declared]
         known = self._layout
@@ -337,16 +330,13 @@ class Pcapng:
 
     @staticmethod
     def recognises(head: bytes) -> bool:
-        """Return True if a stream that starts with these four bytes is one."""
         return head[:4] == _SECTION_BYTES
 
     def read_piece(self, *arguments: Any) -> int:
-        """Read a piece of a file (walk.py)."""
         _, _, _, _, tally, _ = arguments
         return (read_rich_piece if self._wrapped or tally[WANTS] else read_piece)(*arguments)
 
     def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
-        """Read on from tally[POSITION]; return what is wrong there, if anything."""
         while True:
             chosen = walk_rich if self._wrapped or tally[WANTS] else walk
             reason = chosen(block, Blocks(self._section, self._table), tally, columns)
@@ -357,21 +347,29 @@ class Pcapng:
                 self._name_link(block[at : at + 12].tobytes())
                 continue
             if reason not in (AT_SECTION, AT_INTERFACE):
-                return self._problem(reason, block[at : at + 12].tobytes())
-            if reason == AT_SECTION and (problem := self._set_order(block[at + 8 : at + 12].tobytes())):
-                return problem
+                return _PROBLEMS.get(reason) or self._bad_length(block[at : at + 8])
+            if reason == AT_SECTION:
+                magic = block[at + 8 : at + 12].tobytes()
+                number = int.from_bytes(magic, "big")
+                if number not in (ORDER, swapped(ORDER)):
+                    return f"damaged: a section with byte order {magic.hex(' ')}"
+                self._section[SWAP] = number == ORDER
             length = self._number(block[at + 4 : at + 8].tobytes())
             shortest = 28 if reason == AT_SECTION else 20
             if length < shortest or length % 4 or length > LARGEST_BLOCK:
-                return self._problem(BAD_LENGTH, block[at : at + 8].tobytes())
+                return self._bad_length(block[at : at + 8])
             if at + length > len(block):
                 return None
             body = block[at + 8 : at + length].tobytes()
             if self._number(body[-4:]) != length:
                 return _PROBLEMS[BAD_TRAILER]
-            problem = self._begin(body) if reason == AT_SECTION else self._declare(body[:-4])
-            if problem:
-                return problem
+            if reason == AT_INTERFACE:
+                if problem := self._declare(body[:-4]):
+                    return problem
+            elif (version := self._number(body[4:6])) != 1:
+                return f"a section of pcapng version {version}, which is not known"
+            else:
+                self._section[DECLARED] = 0
             tally[POSITION] = at + length
 
     @property
@@ -381,14 +379,10 @@ class Pcapng:
     def _number(self, raw: bytes) -> int:
         return int.from_bytes(raw, "big" if self._is_big else "little")
 
-    def _problem(self, reason: int, start: bytes) -> str:
-        """Return the message for what stopped the walk at a block with these first bytes."""
-        if reason == BAD_LENGTH:
-            return f"damaged: a block of {counted(self._number(start[4:8]), 'byte')}"
-        return _PROBLEMS[reason]
+    def _bad_length(self, start: Bytes) -> str:
+        return f"damaged: a block of {counted(self._number(start[4:].tobytes()), 'byte')}"
 
     def _name_link(self, start: bytes) -> None:
-        """Record the unsupported link type of an interface, given the start of a packet block; each type once."""
         kind, number = self._number(start[:4]), self._number(start[8:12])
         if kind == OBSOLETE_PACKET:
             number = self._number(start[8:10])
@@ -401,23 +395,7 @@ class Pcapng:
             self._named.add(link_type)
             self.notes.append(f"interface {number}: {unsupported(link_type)}; its packets are only counted")
 
-    def _set_order(self, magic: bytes) -> str | None:
-        number = int.from_bytes(magic, "big")
-        if number not in (ORDER, swapped(ORDER)):
-            return f"damaged: a section with byte order {magic.hex(' ')}"
-        self._section[SWAP] = number == ORDER
-        return None
-
-    def _begin(self, body: bytes) -> str | None:
-        """Begin a section."""
-        version = self._number(body[4:6])
-        if version != 1:
-            return f"a section of pcapng version {version}, which is not known"
-        self._section[DECLARED] = 0
-        return None
-
     def _declare(self, body: bytes) -> str | None:
-        """Add an interface to the table."""
         declared = int(self._section[DECLARED])
         if declared == MOST_INTERFACES:
             return f"more than {MOST_INTERFACES} interfaces in a section"
@@ -437,7 +415,6 @@ class Pcapng:
         return None
 
     def _row(self, body: bytes) -> Interfaces | str:
-        """Return the row of an interface in the table, or what is wrong with it."""
         link_type, snaplen = self._number(body[:2]), self._number(body[4:8])
         resolution, seconds = 6, 0
         for code, value in self._options(body[8:]):

@@ -49,8 +49,6 @@ Item = tuple[float, PacketBlock] | BaseException | None
 
 
 class Ahead:
-    """An input that a thread reads ahead."""
-
     def __init__(
         self,
         source: Source,
@@ -92,17 +90,19 @@ class Ahead:
     @timed("wait")
     def _put(self, item: Item, size: int = 0) -> bool:
         while not self._left:
-            if self._waiting.put(item, size, self._pace.wake):
-                self._wake.set()
-                return True
+            try:
+                self._waiting.put((item, size), timeout=self._pace.wake)
+            except queue.Full:
+                continue
+            self._wake.set()
+            return True
         return False
 
     @timed("wait")
     def _get(self) -> Item:
-        return self._waiting.get(self._pace.wake)
+        return self._waiting.get(timeout=self._pace.wake)[0]
 
     def leave(self) -> None:
-        """Make the thread end soon; its blocks are no longer taken."""
         self._left = True
         self.source.stop()
 
@@ -110,7 +110,7 @@ class Ahead:
         """Return True if there is a block to take. Raises the errors of the reading thread."""
         while self._next is None and not self.ended:
             try:
-                item = self._get() if wait else self._waiting.get(0)
+                item = self._get() if wait else self._waiting.get(block=False)[0]
             except queue.Empty:
                 if not wait or self._stopped():
                     return False
@@ -125,53 +125,40 @@ class Ahead:
         return self._next is not None
 
     def next_time(self) -> int | None:
-        """Return the earliest time of the next block, None at the end. Waits for it."""
         return self.reached if self.ready(wait=True) else None
 
     def take(self) -> PacketBlock:
-        """Return the next block. `ready` has returned True."""
         assert self._next is not None
         (self.arrival, block), self._next = self._next, None
         self.taken += sum(len(batch) for batch in block)
         return block
 
     def is_working(self) -> bool:
-        """Return True if no block is ready but one is being read."""
         return not self.source.waits() and self._next is None and not self.ended
 
 
-class _WaitingBlocks:
-    """A queue between one thread that reads and one that takes: `READ_AHEAD` items, or more of few bytes."""
+class _WaitingBlocks(queue.Queue[tuple[Item, int]]):
+    """Items with their bytes, between one thread that reads and one that takes.
+
+    They are `READ_AHEAD`, or more while they have less than a share of bytes.
+    """
 
     def __init__(self, share: int) -> None:
+        super().__init__(READ_AHEAD)
         self._share = share
         self._bytes = 0
-        self._items: deque[tuple[Item, int]] = deque()
-        self._changed = threading.Condition()
 
-    def put(self, item: Item, size: int, seconds: float) -> bool:
-        """Append an item; return False if there was no room for it in that time."""
+    def _put(self, item: tuple[Item, int]) -> None:
+        super()._put(item)
+        self._bytes += item[1]
 
-        def has_room() -> bool:
-            return len(self._items) < READ_AHEAD or self._bytes + size <= self._share
+    def _get(self) -> tuple[Item, int]:
+        item = super()._get()
+        self._bytes -= item[1]
+        return item
 
-        with self._changed:
-            if not self._changed.wait_for(has_room, seconds):
-                return False
-            self._items.append((item, size))
-            self._bytes += size
-            self._changed.notify()
-            return True
-
-    def get(self, seconds: float) -> Item:
-        """Remove the next item; `queue.Empty` if none came in that time."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._items, seconds):
-                raise queue.Empty
-            item, size = self._items.popleft()
-            self._bytes -= size
-            self._changed.notify()
-            return item
+    def _qsize(self) -> int:
+        return super()._qsize() if self._bytes >= self._share else min(super()._qsize(), READ_AHEAD - 1)
 
 
 def _size(block: PacketBlock) -> int:
@@ -188,7 +175,6 @@ class HeldWarnings:
         self._lock = threading.Lock()
 
     def __call__(self, text: str) -> None:
-        """Take a warning."""
         with self._lock:
             if self._texts is None:
                 self._pass_on(text)
@@ -196,7 +182,6 @@ class HeldWarnings:
                 self._texts.append(text)
 
     def release(self) -> None:
-        """Pass on what was held back."""
         with self._lock:
             texts, self._texts = self._texts or [], None
             for text in texts:
@@ -212,7 +197,6 @@ def hold_warnings(source: Source) -> HeldWarnings | None:
 
 
 def is_pipe(source: Source) -> bool:
-    """Return True for live input that cannot be read again."""
     return source.live and not source.replays
 
 
@@ -244,8 +228,6 @@ YOUNG = 1000  # first packets of an input, which show the time at which it begin
 
 
 class EventClock:
-    """The current time by the clock that stamps the packets."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._behind = np.empty(0)  # lag of the last packets: nanoseconds from their times to their arrival
@@ -253,7 +235,6 @@ class EventClock:
         self._noted: list[tuple[float, PacketBlock]] = []  # packets since then; few ask for the time of a busy pipe
 
     def note(self, arrival: float, block: PacketBlock) -> None:
-        """Set it by packets that arrived at `arrival` on this machine's clock."""
         if sum(map(len, block)) >= MOST_KEPT:
             self._noted.clear()  # no packets before these count any more
         self._noted.append((arrival, block))
@@ -261,7 +242,6 @@ class EventClock:
             self._keep()
 
     def _keep(self) -> None:
-        """Keep the last packets, without stale ones."""
         if not self._noted:
             return
         behinds, arrivals = [self._behind], [self._arrival]
@@ -299,8 +279,6 @@ class EventClock:
 
 
 class Step(NamedTuple):
-    """A block of packets, or a moment without packets."""
-
     block: PacketBlock = ()
     watermark: int | None = None  # the time that all inputs have reached; None if there is only one
     begins: tuple[int, int] | None = None  # time and number of an input that has just begun
@@ -419,7 +397,6 @@ class Following:
         return None if working and min(working) < chosen.reached else chosen
 
     def _in_order(self, ahead: Ahead) -> bool:
-        """Return True if an input is read in the order of time; False for a pipe that is read at once."""
         return ahead.source.replays or self._is_full is not None
 
     def _is_waited_for(self, ahead: Ahead) -> bool:

@@ -26,8 +26,6 @@ class Waiting:
 
 
 class Stream(Protocol):
-    """Bytes, in order, once."""
-
     @property
     def compression(self) -> str:
         """Name of the compression; "" for plain bytes."""
@@ -46,13 +44,13 @@ class Stream(Protocol):
     def position(self) -> int:
         """Bytes of the input (compressed, if it is) read so far."""
 
-    def close(self) -> None:
-        """Close the file."""
+    def unread(self, data: bytes) -> None:
+        """Return these bytes, which were read before, with the next call of `readinto`."""
+
+    def close(self) -> None: ...
 
 
 class PlainStream:
-    """The input's own bytes."""
-
     compression = ended_early = ""
 
     def __init__(self, name: str, file: Any, live: bool, waiting: Waiting | None = None) -> None:
@@ -78,12 +76,16 @@ class PlainStream:
         return self._head
 
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`."""
         got = min(len(self._head), len(view))
         view[:got], self._head = self._head[:got], self._head[got:]
-        got += self._readinto(view[got:])  # waits for more only briefly: the head alone is not a packet
+        if got <= _HEAD:  # the head alone is not a packet: wait for more
+            got += self._readinto(view[got:])
         self._position += got
         return got
+
+    def unread(self, data: bytes) -> None:
+        self._head = data + self._head
+        self._position -= len(data)
 
     @timed("read", amount=lambda got, *_: got)
     def _readinto(self, view: memoryview) -> int:
@@ -111,7 +113,6 @@ class PlainStream:
             raise Stopped
 
     def position(self) -> int:
-        """Bytes read so far."""
         return self._position
 
     def close(self) -> None:
@@ -121,7 +122,6 @@ class PlainStream:
 
 
 def _poll_for(file: Any) -> Any:
-    """Return a poll object for a file; None if the file has no descriptor."""
     try:
         descriptor = file.fileno()
     except OSError:  # not a real file, as under a test runner

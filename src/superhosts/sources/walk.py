@@ -76,8 +76,6 @@ Loop = Callable[[int, tuple[int, int, int], Any, Bytes, Tally, Columns], int]
 
 
 class State(NamedTuple):
-    """What a walk knows of the records to come."""
-
     link: int  # of their frames
     run: int  # how many of them `usual` may read; 0 where it finds none
     shortest: int  # bytes of a record

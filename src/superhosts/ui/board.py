@@ -7,8 +7,8 @@ of older ones, what a graph needs of their largest hosts is kept.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from superhosts.core.hosttable import host_name
 from superhosts.core.pairs import Window
@@ -23,8 +23,6 @@ NO_WINDOW = Window(0, 0)
 
 
 class Point(NamedTuple):
-    """One host in one window."""
-
     host: str
     side: str
     direction: str
@@ -36,8 +34,6 @@ class Point(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """One window."""
-
     window: Window
     hosts: int  # reported, super hosts or not, of which the largest are kept
     points: tuple[Point, ...]
@@ -68,7 +64,6 @@ class Board(Destination):
         self.put(shown_of(report))
 
     def put(self, shown: Shown) -> None:
-        """Show a window, in the place of an earlier report of it."""
         with self._lock:
             before = self._shown.pop(shown.window, None)
             if before is not None and before.revision > shown.revision:
@@ -79,7 +74,6 @@ class Board(Destination):
         self.touch()
 
     def touch(self) -> None:
-        """Tell the listeners that something has changed."""
         with self._lock:
             self.version += 1
         for listener in list(self.listeners):
@@ -91,7 +85,6 @@ class Board(Destination):
 
     @property
     def newest(self) -> Shown | None:
-        """The window that ended last."""
         with self._lock:
             return max(self._shown.values(), key=_end, default=None)
 
@@ -112,7 +105,6 @@ def _end(shown: Shown) -> tuple[int, int]:
 
 
 def shown_of(report: Report) -> Shown:
-    """Return what is shown of a report."""
     rows, threshold = tuple(report.rows[:MOST_ROWS]), report.threshold
     others = sum(not reaches(row["peers"], threshold) for row in rows)  # They fill a short list: none is left out here.
     return Shown(
@@ -125,8 +117,8 @@ def shown_of(report: Report) -> Shown:
         revision=report.revision,
         threshold=threshold,
         super_hosts=None if threshold is None else len(report.rows) - others,
-        sites=_names(report, "sites"),
-        missing=_names(report, "missing"),
+        sites=tuple(map(str, getattr(report, "sites", ()))),
+        missing=tuple(map(str, getattr(report, "missing", ()))),
     )
 
 
@@ -136,7 +128,6 @@ def reaches(peers: int | None, threshold: float | None) -> bool:
 
 
 def points_of(rows: Iterable[Row]) -> Iterable[Point]:
-    """Return the hosts of rows."""
     for row in rows:
         yield Point(
             host=str(row["host"]),
@@ -148,8 +139,3 @@ def points_of(rows: Iterable[Row]) -> Iterable[Point]:
             name=host_name(row),
             pattern=str(row.get("pattern") or ""),
         )
-
-
-def _names(report: Report, field: str) -> tuple[str, ...]:
-    found: Sequence[Any] = getattr(report, field, ())
-    return tuple(map(str, found))

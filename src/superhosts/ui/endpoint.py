@@ -30,7 +30,6 @@ METRICS = "text/plain; version=0.0.4; charset=utf-8"  # that all versions of Pro
 
 
 def check_installed() -> None:
-    """Raise MissingExtraError if metrics cannot be written."""
     try:
         import prometheus_client  # noqa: F401
     except ImportError as error:
@@ -62,7 +61,6 @@ def open_endpoint(place: Place, health: Health, readings: Sequence[Callable[[], 
 
 
 def _judged(problems: Sequence[str]) -> Answer:
-    """Return the answer to a question about health."""
     return Answer(503 if problems else 200, "".join(f"{each}\n" for each in problems or ["ok"]).encode())
 
 
@@ -84,22 +82,15 @@ class Health:
         self._last = self._clock()
         self._has_begun = True
 
-    @property
-    def has_begun(self) -> bool:
-        """True from the first beat on."""
-        return self._has_begun
-
     def look_at(self, reason: Callable[[], str]) -> None:
         """Ask this for readiness, too: why the program is not ready; empty if it is."""
         self._reasons.append(reason)
 
     def why_dead(self) -> str:
-        """Return why the program does not live; empty if it does."""
         silent, allowed = self._clock() - self._last, self._stalled if self._has_begun else STARTING
         return f"the main loop has not moved for {silent:.0f} s" if silent > allowed else ""
 
     def why_not_ready(self) -> list[str]:
-        """Return why the program takes no traffic; an empty list if it does."""
         if not self._has_begun:
             return ["starting"]
         found = [self.why_dead(), *(reason() for reason in self._reasons)]
@@ -107,8 +98,6 @@ class Health:
 
 
 class Place(NamedTuple):
-    """Where a server listens."""
-
     host: str
     port: int
 
@@ -128,29 +117,36 @@ def parse_place(text: str) -> Place:
     return Place(host or LOOPBACK, int(port))
 
 
-class Answer(NamedTuple):
-    """What a client gets."""
+def listen(place: Place, option: str, backlog: int) -> socket.socket:
+    """Return a listening socket. Raise OutputError, which names the option, if that is not possible."""
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    try:
+        return socket.create_server((place.host, place.port), family=family, backlog=backlog)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while")[0]  # the place is named already
+        raise OutputError(f"{option} {place}: cannot listen there: {reason}") from None
 
+
+class Answer(NamedTuple):
     status: int
     content: bytes
     kind: str = TEXT
 
 
-Routes = Mapping[str, Callable[[], Answer]]
-
-
 class Server:
     """Answers requests from its construction until `close`. Raises OutputError if it cannot listen."""
 
-    def __init__(self, place: Place, routes: Routes, *, reading: float = READING, writing: float = WRITING) -> None:
+    def __init__(
+        self,
+        place: Place,
+        routes: Mapping[str, Callable[[], Answer]],
+        *,
+        reading: float = READING,
+        writing: float = WRITING,
+    ) -> None:
         self._routes, self._reading, self._writing = routes, reading, writing
         self._closing = False
-        family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-        try:
-            self._socket = socket.create_server((place.host, place.port), family=family, backlog=BACKLOG)
-        except OSError as error:
-            reason = (error.strerror or str(error)).partition(" (while")[0]  # the place is named already
-            raise OutputError(f"--metrics {place}: cannot listen there: {reason}") from None
+        self._socket = listen(place, "--metrics", BACKLOG)
         self.place = Place(place.host, self._socket.getsockname()[1])
         self._threads = [
             threading.Thread(target=self._serve, name=f"metrics {number}", daemon=True) for number in range(THREADS)
@@ -178,23 +174,17 @@ class Server:
 
     def _talk(self, connection: socket.socket) -> None:
         method, answer = self._answer(connection)
-        head = [
-            f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
-            f"Content-Type: {answer.kind}",
-            f"Content-Length: {len(answer.content)}",
-            "Connection: close",
-            *(["Allow: GET, HEAD"] if answer.status == 405 else []),
-        ]
-        content = b"" if method == "HEAD" else answer.content
+        head = f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\nContent-Type: {answer.kind}\r\n"
+        head += f"Content-Length: {len(answer.content)}\r\nConnection: close\r\n"
+        head += "Allow: GET, HEAD\r\n\r\n" if answer.status == 405 else "\r\n"
         connection.settimeout(self._writing)  # of all of it, not of each piece
-        connection.sendall("\r\n".join([*head, "", ""]).encode() + content)
+        connection.sendall(head.encode() + (b"" if method == "HEAD" else answer.content))
         connection.shutdown(socket.SHUT_WR)
         if answer.status != 200:  # Unread data would make the system discard the answer.
             connection.settimeout(self._reading)
             connection.recv(LARGEST)
 
     def _answer(self, connection: socket.socket) -> tuple[str, Answer]:
-        """Return the method of a request, and its answer."""
         request = self._read(connection)
         if isinstance(request, Answer):
             return "", request

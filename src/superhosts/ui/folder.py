@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -32,8 +32,6 @@ SETTLED = 60 * SECOND  # a folder that changed less long ago, or has such files,
 
 
 class Listed(NamedTuple):
-    """A sketch, and when its file was last changed."""
-
     sketch: SavedSketch
     changed: int
     size: int
@@ -60,7 +58,6 @@ class Listing:
         self._lock = threading.Lock()
 
     def look(self) -> list[Listed]:
-        """Return what is there now, in the order of names. What vanishes meanwhile is left out."""
         with self._lock:
             seen: dict[Path, _Folder] = {}
             found = [each for folder in self._walk(self._top, seen) for each in folder.files]
@@ -127,16 +124,8 @@ class Question(NamedTuple):
     sites: frozenset[str] = frozenset()  # empty: all
     exactly: bool = False  # only sketches of the very window from start to end, none that overlap it
 
-    def takes(self, sketch: SavedSketch) -> bool:
-        """Return True if a sketch is of this time."""
-        if self.exactly:
-            return sketch.window == (self.start, self.end)
-        return sketch.overlaps(self.start, self.end)
-
 
 class Answer(NamedTuple):
-    """The hosts of a question, and what was asked."""
-
     report: Report
     sketches: int
     sites: tuple[str, ...]
@@ -145,15 +134,11 @@ class Answer(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """What the sketches of one window say about a host."""
-
     window: Window
     found: SuperHosts  # one row for each part that may hold it
 
 
 class Past(NamedTuple):
-    """One host's past, the oldest window first."""
-
     sightings: list[Sighting]
     left_out: int  # older windows that were not asked, because it would take too long
     failed: int = 0  # windows whose sketches cannot be read,
@@ -177,11 +162,8 @@ class SketchFolder:
         return sorted({site for each in self._look() if len(each.sketch.sites) == 1 for site in each.sketch.sites})
 
     def contents(self) -> dict[Window, Contents]:
-        """Return the files of each window, and when they were last changed."""
-        found: dict[Window, set[tuple[Path, int]]] = {}
-        for each in self._look():
-            found.setdefault(_window(each), set()).add((each.sketch.path, each.changed))
-        return {window: frozenset(files) for window, files in found.items()}
+        found = _by_window(self._look())
+        return {window: frozenset((each.sketch.path, each.changed) for each in of) for window, of in found.items()}
 
     def ask(self, question: Question, patience: float = 5.0, longest: float = LONGEST) -> Answer:
         """Return the hosts of the union of all sketches of a time. Raise UsageError if there are none."""
@@ -193,7 +175,10 @@ class SketchFolder:
             raise UsageError(f"{found} of this time, and a question takes {MOST_ASKED:,}; ask for a shorter time")
         with self._turn(patience):
             started = time.perf_counter()
-            sketch = self._union(chosen, started + longest)
+            if self._united is None or self._united[0] != chosen:
+                self._united = None  # before the next one takes its memory
+                self._united = chosen, self._merged(chosen, started + longest)
+            sketch = self._united[1]
             windows = [_window(each) for each in chosen]
             window = Window(min(each.start for each in windows), max(each.end for each in windows))
             report = answer(sketch, question.selection, window)
@@ -202,9 +187,7 @@ class SketchFolder:
 
     def past(self, host: str, question: Question, patience: float = 5.0) -> Past:
         """Return what the sketches of each window say about a host, whether or not it was reported."""
-        by_window: dict[Window, list[Listed]] = {}
-        for each in self._choose(question):
-            by_window.setdefault(_window(each), []).append(each)
+        by_window = _by_window(self._choose(question))
         newest_first = sorted(by_window, reverse=True)
         until = time.perf_counter() + LONGEST_PAST
         found: list[Sighting] = []
@@ -214,7 +197,12 @@ class SketchFolder:
                 if found and time.perf_counter() > until:
                     break
                 try:
-                    found.append(Sighting(window, self._estimate(by_window[window], host)))
+                    listed = by_window[window]
+                    if len(listed) == 1:
+                        seen = find_in_file(listed[0].sketch.path, host, key=self._key, max_memory=self._memory)
+                    else:
+                        seen = self._merged(listed).estimate(host)
+                    found.append(Sighting(window, seen))
                 except UsageError:  # about the host, not the file
                     raise
                 except (SuperhostsError, OSError) as error:
@@ -223,18 +211,12 @@ class SketchFolder:
         return Past(found[::-1], left_out, len(failures), failures[0] if failures else "")
 
     def _look(self) -> list[Listed]:
-        """Return the sketches of windows that the folder holds now; note the others."""
         listed = self._listing.look()
         self.damaged = tuple(each.sketch.path for each in listed if not each.sketch.is_readable)
         self.untimed = tuple(
             each.sketch.path for each in listed if each.sketch.is_readable and not each.sketch.is_timed
         )
         return [each for each in listed if each.sketch.is_timed]
-
-    def _estimate(self, listed: Sequence[Listed], host: str) -> SuperHosts:
-        if len(listed) == 1:
-            return find_in_file(listed[0].sketch.path, host, key=self._key, max_memory=self._memory)
-        return self._merged(listed).estimate(host)
 
     def _choose(self, question: Question) -> list[Listed]:
         """Return the sketches that answer a question, without those whose traffic others of the same window hold."""
@@ -245,13 +227,16 @@ class SketchFolder:
         if listed and not wanted:
             unknown = question.sites - {site for each in listed for site in each.sketch.sites}
             raise UsageError(f"no sketch of {', '.join(sorted(unknown or question.sites))} is here")
-        return list(_without_contained([each for each in wanted if question.takes(each.sketch)]))
-
-    def _union(self, listed: list[Listed], until: float) -> Sketch:
-        if self._united is None or self._united[0] != listed:
-            self._united = None  # before the next one takes its memory
-            self._united = listed, self._merged(listed, until)
-        return self._united[1]
+        if question.exactly:
+            chosen = [each for each in wanted if each.sketch.window == (question.start, question.end)]
+        else:
+            chosen = [each for each in wanted if each.sketch.overlaps(question.start, question.end)]
+        return [
+            each
+            for of_window in _by_window(chosen).values()
+            for each in of_window
+            if not any(each.sketch.sites < other.sketch.sites for other in of_window)
+        ]
 
     def _merged(self, listed: Iterable[Listed], until: float = math.inf) -> Sketch:
         whole = Sketch()
@@ -277,15 +262,11 @@ def _window(listed: Listed) -> Window:
     return window
 
 
-def _without_contained(listed: Sequence[Listed]) -> Iterator[Listed]:
-    """Leave out a site's own sketch where a union of the same window has it."""
-    by_window: dict[Window, list[Listed]] = {}
+def _by_window(listed: Iterable[Listed]) -> dict[Window, list[Listed]]:
+    found: dict[Window, list[Listed]] = {}
     for each in listed:
-        by_window.setdefault(_window(each), []).append(each)
-    for of_window in by_window.values():
-        for each in of_window:
-            if not any(each.sketch.sites < other.sketch.sites for other in of_window):
-                yield each
+        found.setdefault(_window(each), []).append(each)
+    return found
 
 
 def answer(

@@ -42,7 +42,6 @@ class OpenWindow:
         self._took = 0.0  # seconds that the last question took
 
     def ask_if_due(self, run: Scan) -> bool:
-        """Ask, if a moment has passed; return True if so."""
         now = self._clock()
         if now - self._asked < max(self._refresh, SHARE * self._took):
             return False
@@ -54,8 +53,6 @@ class OpenWindow:
 
 
 class LiveView:
-    """The screen of a run."""
-
     def __init__(
         self,
         refresh: float,
@@ -77,7 +74,6 @@ class LiveView:
 
     @contextmanager
     def of(self, run: Scan) -> Iterator[None]:
-        """Show this run; in the end leave the last window on the terminal."""
         self._run = run
         with Live(console=self._console, auto_refresh=False, transient=True, redirect_stdout=False) as self._live:
             self._draw()
@@ -89,7 +85,6 @@ class LiveView:
             last.close()
 
     def step(self, _position: int, _packets: int) -> None:
-        """Ask for the open window and draw, if a moment has passed."""
         assert self._run is not None
         now = self._clock()
         self._open.ask_if_due(self._run)
@@ -101,7 +96,6 @@ class LiveView:
         return nullcontext()
 
     def add(self, report: Report) -> None:
-        """Show a window that has closed."""
         self._closed.appendleft(report)
         self._open.report = None
         self._draw()
@@ -127,17 +121,14 @@ class LiveView:
             yield f"{self._open.report.heading}{_left(self._open.report.window, self._wall())}", "bold"
             yield from self._table(self._open.report.rows, room)
         else:
-            yield (
-                f"{counted(run.pending(), 'packet')} so far" if window is None else "the window has just begun",
-                "bold",
-            )
+            began = f"{counted(run.pending(), 'packet')} so far" if window is None else "the window has just begun"
+            yield began, "bold"
         for report in self._closed:
             yield "", ""
             yield report.heading, "bold"
             yield from self._table(report.rows, HOSTS)
 
     def _table(self, rows: Sequence[Row], most: int) -> Iterator[tuple[str, str]]:
-        """Yield the lines of a table of the first rows."""
         shown = rows[:most]
         if not shown:
             return
@@ -149,7 +140,6 @@ class LiveView:
 
 
 def _state(run: Scan, packets: int) -> str:
-    """Return the counters, in words."""
     words = [counted(packets, "packet")]
     if any(source.loses for source in run.sources):
         words.append(f"dropped {sum(source.counters.drops for source in run.sources):,}")
@@ -159,7 +149,6 @@ def _state(run: Scan, packets: int) -> str:
 
 
 def _left(window: Window | None, now: int) -> str:
-    """Return how long a window is still open, if it is a window of this time."""
     if window is None or not window.start <= now < window.end:
         return ""
     minutes, seconds = divmod((window.end - now) // SECOND, 60)

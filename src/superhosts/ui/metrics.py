@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.core.pairs import Part, Window
 from superhosts.core.units import SECOND
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from superhosts.output.destination import Destination
     from superhosts.pipeline.scan import Scan
     from superhosts.ui.endpoint import Health
+    from superhosts.ui.service import Reloads
 
 
 MOST_SITES = 1000  # sites that have metrics of their own: a hub without keys takes sketches of any name
@@ -40,18 +40,8 @@ DESTINATION = ("purpose", "kind", "number")  # labels of a destination; its addr
 COUNTER, GAUGE = "counter", "gauge"
 PREFIX = "superhosts_"
 Metric = Any  # a family of prometheus_client, which is an optional package
-Reading = Callable[[], Iterator[Metric]]
-Given = ParamSpec("Given")
+Reading = Callable[[], Iterator[Metric]]  # one of the functions below, with its arguments
 Values = Iterable[tuple[Sequence[str], float | None]]  # of a metric, each with its labels; None: not known
-
-
-def _reading(metrics: Callable[Given, Iterator[Metric]]) -> Callable[Given, Reading]:
-    """Return a function that binds the arguments, and reads when it is called again."""
-
-    def bind(*args: Given.args, **options: Given.kwargs) -> Reading:
-        return partial(metrics, *args, **options)
-
-    return bind
 
 
 def _metric(kind: str, name: str, help: str, labels: Sequence[str], values: Values) -> Metric:
@@ -82,25 +72,17 @@ def _histogram(name: str, help: str, durations: Durations) -> Metric:
     return HistogramMetricFamily(PREFIX + name, help, buckets=durations.cumulated(), sum_value=durations.seconds)
 
 
-@_reading
-def of_program(command: str, version: str, health: Health) -> Iterator[Metric]:
+def of_program(
+    command: str, version: str, health: Health, log: Callable[[], Mapping[str, int]], reloads: Reloads | None
+) -> Iterator[Metric]:
     yield _metric(GAUGE, "build_info", "Always 1.", ("version", "command"), [((version, command), 1)])
     yield _gauge("healthy", "1 if the main loop moved recently (/healthz).", not health.why_dead())
     yield _gauge("ready", "1 if it takes traffic (/readyz).", not health.why_not_ready())
+    yield _counter("log_lines_dropped", "Lines that standard error never got.", log()["dropped"])
+    if reloads is not None:
+        yield _gauge("reload_failures", "Things that the last SIGHUP did not reload.", len(reloads.failed))
 
 
-@_reading
-def of_log(status: Callable[[], Mapping[str, int]]) -> Iterator[Metric]:
-    yield _counter("log_lines_dropped", "Lines that standard error never got.", status()["dropped"])
-
-
-@_reading
-def of_reloads(failed: Callable[[], int]) -> Iterator[Metric]:
-    """What the last SIGHUP could not reload."""
-    yield _gauge("reload_failures", "Things that the last SIGHUP did not reload.", failed())
-
-
-@_reading
 def of_windows(last: LastWindow) -> Iterator[Metric]:
     yield _counter("windows_closed", "Windows that were closed; of a hub: reported, each once.", last.closed)
     if last.at is not None and last.seconds is not None:
@@ -115,34 +97,26 @@ def of_windows(last: LastWindow) -> Iterator[Metric]:
         ("part_fill_ratio", "If estimated: share of the bits that are set.", "fill"),
         ("part_saturated_columns", "If estimated: columns without a zero bit.", "saturated"),
     ):
-        values = [(_labels(part), getattr(state, field)) for part, state in last.parts.items()]
+        values = [
+            ([str(part.family or "keys"), part.side, part.direction, part.counts, part.filter], getattr(state, field))
+            for part, state in last.parts.items()
+        ]
         yield _metric(GAUGE, name, help, PART, values)
 
 
-def _labels(part: Part) -> list[str]:
-    return [str(part.family or "keys"), part.side, part.direction, part.counts, part.filter]
-
-
-@_reading
 def of_restoring(durations: Callable[[], Durations]) -> Iterator[Metric]:
-    """How long the search for super hosts took."""
     yield _histogram("restore_seconds", "Search for the super hosts of a window.", durations())
 
 
-@_reading
 def of_merging(durations: Durations) -> Iterator[Metric]:
-    """How long merging took."""
     yield _histogram("merge_seconds", "Merging of one sketch into the union of its window.", durations)
 
 
-@_reading
 def of_scan(scan: Scan, reasons: Iterable[str]) -> Iterator[Metric]:
-    """Packets. `reasons`: the counters of packets that do not count."""
-    names = list(reasons)
     counters = scan.counters
     yield _counter("packets", "Packets, or rows and records of flows, that were read.", counters.packets)
     yield _counter("pairs", "Pairs of host and peer, repeats included.", counters.pairs)
-    not_counted = {name: getattr(counters, name) for name in names}
+    not_counted = {name: getattr(counters, name) for name in reasons}
     yield _counters("packets_not_counted", "Packets that were read and do not count.", "reason", not_counted)
     dropped = {"capture": counters.drops, "receiver": _sum(counters.exports, "kernel_drops")}
     help = "Lost here, as the kernel had no room: packets of a capture, datagrams of a receiver of flows."
@@ -158,16 +132,13 @@ def _sum(exports: Sequence[Mapping[str, Any]], name: str) -> int:
     return sum(each.get(name) or 0 for each in exports)
 
 
-@_reading
 def of_edge(counters: EdgeCounters) -> Iterator[Metric]:
     lost = {"disk": counters.lost, "killed": counters.interrupted}
     yield _counters("windows_lost", "Windows of live input that never reached the spool.", "reason", lost)
     yield _counter("clock_jumps", "Times that the clock of the packets was set.", counters.jumps)
 
 
-@_reading
 def of_spool(spool: Spool) -> Iterator[Metric]:
-    """Sketches that wait for the hub."""
     oldest = spool.oldest()
     age = 0.0 if oldest is None else max(time.time() - oldest, 0.0)
     yield _gauge("spool_sketches", "Sketches that wait for the hub.", len(spool.waiting()))
@@ -176,9 +147,7 @@ def of_spool(spool: Spool) -> Iterator[Metric]:
     yield _counters("spooled_sketches", "What became of sketches.", "outcome", vars(spool.counters))
 
 
-@_reading
 def of_backlogs(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
-    """What waited when the program started."""
     left = {name: backlog.left() for name, backlog in backlogs.items()}
     counts = [((name,), count) for name, (count, _) in left.items()]
     sizes = [((name,), size) for name, (_, size) in left.items()]
@@ -186,9 +155,7 @@ def of_backlogs(backlogs: Mapping[str, Backlog]) -> Iterator[Metric]:
     yield _metric(GAUGE, "backlog_bytes", "Bytes of these.", ("of",), sizes)
 
 
-@_reading
 def of_link(counters: Any) -> Iterator[Metric]:
-    """An end of a link."""
     yield _gauge("link_up", "1 if the link to the other side works.", not why_no_link(counters))
 
 
@@ -199,7 +166,6 @@ def why_no_link(counters: Any) -> str:
     return "" if getattr(counters, "connects", 1) else "the link is not connected yet"
 
 
-@_reading
 def of_destinations(found: Callable[[], Mapping[str, Sequence[Destination]]]) -> Iterator[Metric]:
     """Destinations, which are found by purpose: rows or alerts."""
     values: list[tuple[list[str], dict[str, int]]] = []
@@ -218,25 +184,19 @@ def of_destinations(found: Callable[[], Mapping[str, Sequence[Destination]]]) ->
         yield _metric(kind, name, help, DESTINATION, [(labels, each[key]) for labels, each in values])
 
 
-@_reading
 def of_alerts(desk: AlertDesk) -> Iterator[Metric]:
     states = desk.states()
     yield _gauge("alerts_open", "Alerts that are open.", states.pop("open"))
     yield _counters("alerts", "What became of rows: alerts opened, and so on.", "event", states)
 
 
-@_reading
 def of_intake(intake: Intake) -> Iterator[Metric]:
-    """Sketches that arrive at a hub."""
-    names = ("accepted", "repeated", "refused", "corrupt")
-    found = {name: getattr(intake.counters, name) for name in names}
+    found = {name: getattr(intake.counters, name) for name in ("accepted", "repeated", "refused", "corrupt")}
     yield _counters("sketches", "Sketches that arrived, by what became of them.", "outcome", found)
     yield _counter("sketches_ahead", "Sketches of windows in the future.", intake.counters.ahead)
 
 
-@_reading
 def of_sites(sites: Sites) -> Iterator[Metric]:
-    """The sites of a hub."""
     yield _gauge("sites_reporting", "Sites in the last window.", len(sites.reporting))
     yield _gauge("sites_missing", "Sites that the last window lacked.", len(sites.missing))
     help = "1 if the site was in the last window, 0 if it was missing."
@@ -247,9 +207,7 @@ def of_sites(sites: Sites) -> Iterator[Metric]:
     yield _metric(GAUGE, "site_last_seen_timestamp_seconds", help, ("site",), seen)
 
 
-@_reading
 def of_roster(roster: Roster) -> Iterator[Metric]:
-    """What a hub knows about each of its sites."""
     sites = list(roster.status().items())[:MOST_SITES]
     for kind, name, help, field in (
         (GAUGE, "site_clock_offset_seconds", "Seconds that the site's clock is ahead of the hub's.", "clock"),
@@ -261,9 +219,7 @@ def of_roster(roster: Roster) -> Iterator[Metric]:
         yield _metric(kind, name, help, ("site",), [((site,), facts[field]) for site, facts in sites])
 
 
-@_reading
 def of_hub(hub: Hub, kept: Callable[[], int]) -> Iterator[Metric]:
-    """A hub's reports. `kept`: the windows that it keeps."""
     counters, status = hub.counters, hub.status()
     yield _counter("reports_revised", "Reports of windows that were reported before.", counters.revisions)
     yield _counter("reports_incomplete", "First reports of windows that lacked sites.", counters.incomplete)
@@ -326,7 +282,6 @@ class LastWindow:
 
     @property
     def seconds(self) -> float | None:
-        """The length of the last window."""
         return (self.window.end - self.window.start) / SECOND if self.window is not None else None
 
 
@@ -347,7 +302,6 @@ class Sites:
             self._end, self.reporting, self.missing = end, tuple(reporting), tuple(missing)
 
     def present(self) -> list[tuple[str, bool]]:
-        """Return each site, and whether it was in the last window; the missing ones first."""
         return [(site, False) for site in sorted(self.missing)] + [(site, True) for site in sorted(self.reporting)]
 
     def seen(self) -> list[tuple[str, float]]:

@@ -6,8 +6,8 @@ The functions `observe_…` hook into the parts of each service: conditions of b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 
 from superhosts import __version__
 from superhosts.core.notices import Notice
@@ -32,8 +32,6 @@ from superhosts.ui.service import Reloads, ServiceManager
 
 
 class Monitor:
-    """Takes the beats of the main loop, and answers questions about the service."""
-
     def __init__(self, command: str, place: str | None = None, manager: ServiceManager | None = None) -> None:
         """`place`: where metrics are served. MissingExtraError: the package that writes them is not installed."""
         self.health, self.last = Health(), LastWindow()
@@ -63,8 +61,6 @@ class Monitor:
             self.manager.beat(self.status)
 
     def stopping(self, stop: Callable[[], None]) -> Callable[[], None]:
-        """Return what a signal calls to stop the service."""
-
         def act() -> None:
             self.manager.stopping()
             stop()
@@ -73,34 +69,19 @@ class Monitor:
 
     @contextmanager
     def serving(self, readings: Sequence[Reading], reloads: Reloads | None = None) -> Iterator[None]:
-        """Answer with these readings, and those that all services have, while the context is open."""
-        with nullcontext() if self.showing is None else self.showing(), self._answering(readings, reloads):
+        with nullcontext() if self.showing is None else self.showing(), ExitStack() as open_:
+            if self._place is not None:
+                program = partial(metrics.of_program, self._command, __version__, self.health, log_status, reloads)
+                server = open_endpoint(
+                    self._place, self.health, [program, partial(metrics.of_windows, self.last), *readings]
+                )
+                open_.callback(server.close)
+                url = f"http://{server.place}/metrics"
+                tell(Notice(f"metrics at {url}", "metrics", url=url))
             yield
-
-    @contextmanager
-    def _answering(self, readings: Sequence[Reading], reloads: Reloads | None) -> Iterator[None]:
-        if self._place is None:
-            yield
-            return
-        own = [
-            metrics.of_program(self._command, __version__, self.health),
-            metrics.of_log(log_status),
-            metrics.of_windows(self.last),
-        ]
-        if reloads is not None:
-            own.append(metrics.of_reloads(lambda: len(reloads.failed)))
-        server = open_endpoint(self._place, self.health, [*own, *readings])
-        url = f"http://{server.place}/metrics"
-        tell(Notice(f"metrics at {url}", "metrics", url=url))
-        try:
-            yield
-        finally:
-            server.close()
 
 
 def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
-    """Observe the windows and packets of a scan."""
-
     def note(result: WindowResult) -> None:
         monitor.last.note(result.window, len(result.found), is_new=result.revision == 1)
         if monitor.is_asked and result.stored is not None:
@@ -114,12 +95,11 @@ def observe_scan(monitor: Monitor, scan: Scan) -> list[Reading]:
     scan.on_window = note
     monitor.why_closed = why_not_capturing
     monitor.health.look_at(why_not_capturing)
-    return [metrics.of_scan(scan, REASONS)]
+    return [partial(metrics.of_scan, scan, REASONS)]
 
 
 def observe_watch(monitor: Monitor, scan: Scan) -> list[Reading]:
-    """Observe a watch."""
-    return [*observe_scan(monitor, scan), metrics.of_restoring(lambda: scan.restoring)]
+    return [*observe_scan(monitor, scan), partial(metrics.of_restoring, lambda: scan.restoring)]
 
 
 def observe_edge(
@@ -132,42 +112,37 @@ def observe_edge(
     monitor.health.look_at(lambda: metrics.why_no_link(sender.counters))
     monitor.status = lambda: f"{counted(monitor.last.closed, 'window')} closed, {len(spool.waiting())} in the spool"
     found = observe_scan(monitor, scan)
-    found += [metrics.of_edge(run.counters), metrics.of_spool(spool), metrics.of_link(sender.counters)]
-    found.append(metrics.of_backlogs({"spool": earlier}))
+    found += [
+        partial(metrics.of_edge, run.counters),
+        partial(metrics.of_spool, spool),
+        partial(metrics.of_link, sender.counters),
+    ]
+    found.append(partial(metrics.of_backlogs, {"spool": earlier}))
     if rows is not None:
-        found.append(metrics.of_restoring(lambda: scan.restoring))
-        found.append(metrics.of_destinations(lambda: {"rows": rows.destinations()}))
+        found.append(partial(metrics.of_restoring, lambda: scan.restoring))
+        found.append(partial(metrics.of_destinations, lambda: {"rows": rows.destinations.each()}))
     return found
 
 
 def observe_outputs(outputs: Destinations, desk: AlertDesk | None) -> list[Reading]:
-    """Observe the destinations of rows and of alerts, and the alerts."""
-
     def destinations() -> dict[str, list[Destination]]:
         rows = [each for each in outputs.each() if each is not desk]
         return {"rows": rows, "alerts": [] if desk is None else desk.receivers()}
 
-    return [metrics.of_destinations(destinations), *([] if desk is None else [metrics.of_alerts(desk)])]
+    return [
+        partial(metrics.of_destinations, destinations),
+        *([] if desk is None else [partial(metrics.of_alerts, desk)]),
+    ]
 
 
-@dataclass(frozen=True)
-class HubParts:
-    """The parts of a hub that have something to say."""
-
-    hub: Hub
-    intake: Intake
-    store: WindowStore
-    receiver: LinkReceiver
-    upstream: Spool | None = None
-
-
-def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
+def observe_hub(
+    monitor: Monitor, hub: Hub, intake: Intake, store: WindowStore, receiver: LinkReceiver, upstream: Spool | None
+) -> list[Reading]:
     """Observe a hub. It is ready when its link works, whatever it has to merge and to report first."""
-    hub = parts.hub
     windows = Backlog("windows of earlier runs that are reported", hub.due, tell)
-    arrived = Backlog("what waited on the link at the start", parts.receiver.earlier, tell)
+    arrived = Backlog("what waited on the link at the start", receiver.earlier, tell)
     monitor.on_beat += [windows.tell, arrived.tell]
-    sites = Sites(parts.intake.roster.taken, hub.settings.sites)
+    sites = Sites(intake.roster.taken, hub.settings.sites)
 
     def note(report: HubReport) -> None:
         if report.window is not None:
@@ -178,16 +153,16 @@ def observe_hub(monitor: Monitor, parts: HubParts) -> list[Reading]:
     if monitor.is_asked:
         hub.reporter.on_union = monitor.last.note_sketch
     hub.merging.on_add = monitor.beat  # to merge the windows of many sites takes long
-    monitor.health.look_at(lambda: metrics.why_no_link(parts.receiver.counters))
+    monitor.health.look_at(lambda: metrics.why_no_link(receiver.counters))
     monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(sites.missing) or 'none'}"
     return [
-        metrics.of_sites(sites),
-        metrics.of_roster(parts.intake.roster),
-        metrics.of_hub(hub, lambda: len(parts.store.windows())),
-        metrics.of_intake(parts.intake),
-        metrics.of_link(parts.receiver.counters),
-        metrics.of_backlogs({"windows": windows, "link": arrived}),
-        metrics.of_merging(hub.merging),
-        metrics.of_restoring(lambda: hub.reporter.restoring),
-        *([] if parts.upstream is None else [metrics.of_spool(parts.upstream)]),
+        partial(metrics.of_sites, sites),
+        partial(metrics.of_roster, intake.roster),
+        partial(metrics.of_hub, hub, lambda: len(store.windows())),
+        partial(metrics.of_intake, intake),
+        partial(metrics.of_link, receiver.counters),
+        partial(metrics.of_backlogs, {"windows": windows, "link": arrived}),
+        partial(metrics.of_merging, hub.merging),
+        partial(metrics.of_restoring, lambda: hub.reporter.restoring),
+        *([] if upstream is None else [partial(metrics.of_spool, upstream)]),
     ]

@@ -1,12 +1,8 @@
-"""Tells a service manager (systemd, `Type=notify`) how a service is: ready, reloading, stopping, alive.
+"""What services (`edge` and `hub`) share: the service manager, background threads, the log, reloading, the status file.
 
-The protocol is one datagram for each message, to the socket that NOTIFY_SOCKET names. Without that variable, or if the
-socket cannot be reached, nothing happens: no message is worth a delay.
-
-The watchdog is fed by the main loop, between two rounds of its work. A thread of its own would go on feeding it while
-the loop hangs.
-
-What services (`edge` and `hub`) share: background threads, the log, reloading, the status file.
+A service manager (systemd, `Type=notify`) gets one datagram for each message, at the socket that NOTIFY_SOCKET names.
+Without it, or if it cannot be reached, nothing happens: no message is worth a delay. The watchdog is fed by the main
+loop, between two rounds of its work: a thread of its own would go on feeding it while the loop hangs.
 """
 
 from __future__ import annotations
@@ -39,9 +35,7 @@ class ServiceManager:
     """The service manager that started this process; one that hears nothing if there is none."""
 
     def __init__(
-        self,
-        environment: MutableMapping[str, str] = os.environ,
-        clock: Callable[[], float] = time.monotonic,
+        self, environment: MutableMapping[str, str] = os.environ, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Read the variables, and remove them: programs that this one starts are not the service."""
         address = environment.pop("NOTIFY_SOCKET", "")
@@ -72,11 +66,9 @@ class ServiceManager:
             self._send(f"STATUS={status()}")
 
     def reloading(self) -> None:
-        """Tell that the service reads its configuration again."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def reloaded(self) -> None:
-        """Tell that it has."""
         self._send("READY=1")
 
     def stopping(self) -> None:
@@ -140,14 +132,12 @@ class Reloads:
     """What SIGHUP reloads. The loop of the service does it, because little is safe inside a signal handler."""
 
     def __init__(self, manager: ServiceManager | None = None) -> None:
-        """A service manager is told when a reload begins and ends."""
         self.failed: dict[str, str] = {}  # what the last reload could not reload, and why
         self._manager = manager
         self._asked = False
         self._parts: dict[str, Callable[[], None]] = {}
 
     def add(self, name: str, work: Callable[[], None]) -> None:
-        """Call `work` at each reload."""
         self._parts[name] = work
 
     def ask(self) -> None:
@@ -187,7 +177,6 @@ class Status:
         self._failed = ""  # why the last write failed
 
     def write(self, *, now: bool = False) -> None:
-        """Write the counters, at most every few seconds unless `now`."""
         if not now and time.monotonic() - self._last < STATUS_SECONDS:
             return
         self._last = time.monotonic()

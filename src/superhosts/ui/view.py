@@ -64,12 +64,10 @@ class Filling:
 
     @property
     def notes(self) -> list[str]:
-        """What is not shown yet, and what cannot be shown."""
         left = counted(self._left, "window of the folder is", "windows of the folder are")
         return ([f"{left} still to be read."] if self._left else []) + self.failures()
 
     def failures(self) -> list[str]:
-        """Return what cannot be shown, and why."""
         found = []
         failed = dict(self._failed)  # another thread adds to it
         if failed:
@@ -178,7 +176,6 @@ class View:
 
     @property
     def can(self) -> dict[str, bool]:
-        """What this view can answer."""
         return {
             "ask": self.folder is not None,
             "sites": self.sites is not None,
@@ -187,7 +184,6 @@ class View:
         }
 
     def summary(self) -> Json:
-        """Return what it is, and its newest window without rows."""
         newest, selection, state, now = self.board.newest, self.selection(), self.state(), self.clock()
         return {
             "title": self.title,
@@ -221,20 +217,13 @@ class View:
 
     def window(self, start: float | None = None, end: float | None = None) -> Json:
         """Return one window with its rows: the newest, if none is named. Rows of older ones have fewer fields."""
-        shown = self._find(start, end)
+        spans = ((each, _span(each.window)) for each in reversed(self.board.windows()))
+        named = (each for each, span in spans if span["start"] == start and end in (None, span["end"]))
+        shown = self.board.newest if start is None else next(named, None)
         if shown is None:
             raise UsageError("this window is not known here")
         rows = [*shown.rows] if shown.rows else [_short_row(shown, point) for point in shown.points]
         return _heading(shown) | {"rows": rows, "whole": bool(shown.rows) or not shown.points}
-
-    def _find(self, start: float | None, end: float | None) -> Shown | None:
-        if start is None:
-            return self.board.newest
-        for shown in reversed(self.board.windows()):
-            seconds = _span(shown.window)
-            if seconds["start"] == start and end in (None, seconds["end"]):
-                return shown
-        return None
 
     def host(self, host: str, start: float | None = None, end: float | None = None) -> Json:
         """Return one host: its newest row, and its peers in each window that was reported or can be asked.
@@ -250,11 +239,16 @@ class View:
             for point in shown.points
             if point.host == host
         ]
-        past = None
+        past, notes = None, []
         if self.folder is not None:
             past = self.folder.past(host, Question(self.selection(), _nanoseconds(start), _nanoseconds(end)))
             whole = {shown.window for shown in windows if shown.hosts <= len(shown.points)}
             points += _unreported(past, points, whole)
+            if past.left_out:
+                left_out = counted(past.left_out, "older window was", "older windows were")
+                notes.append(f"{left_out} not asked: it would take too long.")
+            if past.failed:
+                notes.append(f"{counted(past.failed, 'window')} cannot be read: {past.why.rstrip('.')}.")
         newest = self.board.newest
         rows = [row for row in (newest.rows if newest else ()) if str(row["host"]) == host]
         alerts = [] if self.alerts is None else self.alerts.alerts(host=host, most=CLOSED_ALERTS)
@@ -265,12 +259,11 @@ class View:
             "rows": rows,
             "points": sorted(points, key=lambda point: (point["start"], point["end"])),
             "asked": past is not None and bool(past.sightings or past.failed),
-            "notes": [] if past is None else _notes(past),
+            "notes": notes,
             "alerts": [_alert(alert) for alert in alerts],
         }
 
     def ask(self, question: Question) -> Json:
-        """Return the hosts of saved sketches: another threshold, a longer time, other sites."""
         if self.folder is None:
             raise UsageError("no saved sketches to ask: --archive DIR, or --save DIR, keeps them")
         answer = self.folder.ask(question)
@@ -287,7 +280,6 @@ class View:
         }
 
     def list_alerts(self) -> Json:
-        """Return the open alerts, the last closed ones, and what is muted."""
         if self.alerts is None:
             return {"alerts": [], "muted": []}
         found = [*self.alerts.alerts(is_open=True), *self.alerts.alerts(is_open=False, most=CLOSED_ALERTS)]
@@ -300,14 +292,12 @@ class View:
         self.alerts.mute(host, rule, time.time() + seconds, why)
 
     def unmute(self, host: str, rule: str) -> bool:
-        """Want alerts again; False if none were muted."""
         return self.alerts is not None and self.alerts.unmute(host, rule)
 
     def list_sites(self) -> list[Json]:
         return [] if self.sites is None else self.sites()
 
     def sketch(self) -> Json:
-        """Return how full the last sketch was, and how wide the intervals of its hosts are."""
         parts = {} if self.parts is None else self.parts()
         if not parts and self._filling is not None:
             parts = self._filling.parts
@@ -352,16 +342,6 @@ def _unreported(past: Past, points: Sequence[Json], whole: Set[Window]) -> Itera
                 yield point
 
 
-def _notes(past: Past) -> list[str]:
-    found = []
-    if past.left_out:
-        left_out = counted(past.left_out, "older window was", "older windows were")
-        found.append(f"{left_out} not asked: it would take too long.")
-    if past.failed:
-        found.append(f"{counted(past.failed, 'window')} cannot be read: {past.why.rstrip('.')}.")
-    return found
-
-
 def _heading(shown: Shown) -> Json:
     largest = shown.points[0] if shown.points else None
     return {
@@ -384,17 +364,10 @@ def _span(window: Window) -> Json:
 
 
 def _numbers(point: Point) -> Json:
-    return {
-        "side": point.side,
-        "direction": point.direction,
-        "peers": point.peers,
-        "low": point.low,
-        "high": point.high,
-    }
+    return {name: getattr(point, name) for name in ("side", "direction", "peers", "low", "high")}
 
 
 def _short_row(shown: Shown, point: Point) -> Row:
-    """Return what is kept of a row of an older window, with the names of rows."""
     row: Row = {"host": point.host, "side": point.side, "direction": point.direction}
     row |= {"peers": point.peers, "peers_low": point.low, "peers_high": point.high, "saturated": point.peers is None}
     return row | {name: value for name, value in (("label", point.name), ("pattern", point.pattern)) if value}

@@ -28,15 +28,15 @@ FORMS = (
         "1.1.1.1",
     ),
     *("1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", ":1:2:3:4:5:6:7", "1:2:3:4:5:6:7:", "12345::", "g::"),
+    *("::ffff:192.0.2.1", "::FFFF:c000:201", "::fffe:1.2.3.4", "1:2:3:4:5:6:1.2.3.4", "1:2:3:4:5:6:7:1.2.3.4"),
     *(
-        "::ffff:192.0.2.1",
-        "::FFFF:c000:201",
-        "::fffe:1.2.3.4",
-        "1:2:3:4:5:6:1.2.3.4",
-        "1:2:3:4:5:6:7:1.2.3.4",
         "::1.2.3",
+        "1.2.3.4::",
+        "::1.2.3.4:5",
+        "1::2::3",
+        "fe80::1%eth0",
+        "0000:0000:0000:0000:0000:0000:255.255.255.255",
     ),
-    *("1.2.3.4::", "::1.2.3.4:5", "1::2::3", "fe80::1%eth0", "0000:0000:0000:0000:0000:0000:255.255.255.255"),
 )
 
 
@@ -54,14 +54,12 @@ def naive(text: str) -> tuple[int, int, int]:
 
 
 def text_column(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bytes and the offsets of a column, as Arrow keeps them."""
     encoded = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
     return np.frombuffer(b"".join(encoded), np.uint8), offsets
 
 
 def parsed(texts: list[str]) -> list[tuple[int, int, int]]:
-    """Return what the parser makes of each text."""
     kinds, words = parse_text(*text_column(texts))
     return [(int(kind), int(high), int(low)) for kind, (high, low) in zip(kinds, words, strict=True)]
 
@@ -97,12 +95,6 @@ def test_every_form_of_an_address() -> None:
 @example(["1.2.3.4"] * 40_000)  # several threads
 def test_text_is_read_as_ipaddress_reads_it(texts: list[str]) -> None:
     assert parsed(texts) == [naive(text) for text in texts]
-
-
-@given(unusual())
-def test_unusual_forms_are_addresses(text: str) -> None:
-    assert parsed([text])[0][0] in (4, 6)
-    assert parsed([text]) == [naive(text)]
 
 
 @pytest.mark.slow
@@ -144,10 +136,7 @@ def test_rows_become_packets_of_both_families() -> None:
 def test_integers_are_not_copied() -> None:
     src, dst, time = np.arange(3, dtype=np.uint32), np.arange(3, 6, dtype=np.uint32), np.arange(3)
     (batch,), dropped = packets_of(src, dst, time)
-    assert batch.src is src
-    assert batch.dst is dst
-    assert batch.time is time
-    assert not len(dropped)
+    assert (batch.src is src, batch.dst is dst, batch.time is time, len(dropped)) == (True, True, True, 0)
 
 
 def test_integers_beside_text() -> None:

@@ -15,10 +15,7 @@ from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import (
     Portion,
     Table,
-    compact,
     find_places,
-    insert_narrow,
-    insert_wide,
     make_table,
     place_of,
     unpack_portion,
@@ -64,14 +61,6 @@ def test_tables_are_freed_one_after_the_other():
     assert pairs.memory == 0
 
 
-def test_without_release_the_set_stays_as_it_is():
-    pairs = filled_set()
-    before, memory = passed(pairs), pairs.memory
-    assert len(before) == len(set(before)) == COUNT
-    assert passed(pairs) == before
-    assert (pairs.memory, pairs.pairs) == (memory, COUNT)
-
-
 @pytest.mark.parametrize("host_type", [np.uint32, np.uint64])
 def test_a_set_that_was_interrupted_while_it_passed_its_pairs_passes_the_others_later(host_type):
     pairs, expected = filled_set(host_type), passed(filled_set(host_type))
@@ -86,25 +75,6 @@ def test_a_set_that_was_interrupted_while_it_passed_its_pairs_passes_the_others_
         pairs.pass_to(take, 1, release=True)
     assert pairs.memory > 0
     assert sorted(taken + passed(pairs, release=True)) == expected
-
-
-@pytest.mark.parametrize("width", [1, 2, 3])
-@pytest.mark.parametrize("bin_", [0, 1])
-def test_the_pairs_of_a_table_are_copied_without_its_empty_slots(width, bin_):
-    pairs = filled_set(np.uint32 if width == 1 else np.uint64)
-    portions: list[Portion] = []
-    pairs.pass_to(lambda portion: portions.append(portion), 1)
-    portion = next(portion for portion in portions if portion.pool.owner[0] == bin_)
-    counts = np.zeros(pairs.bins.bins, np.int64)
-    table: Table = make_table(2000, width, bin_, counts)
-    (insert_narrow if width == 1 else insert_wide)((0, 0), portion, table, KEY)
-    count = int(portion.sizes.sum())
-    assert counts[bin_] == count
-    out = np.zeros((count + 1) * width, np.uint64)
-    assert compact(table, out) == count
-    slots = table.slots.reshape(-1, width)
-    full = slots[(slots[:, 0] >> np.uint64(32) if width == 1 else slots[:, width - 2]) != table.empty]
-    assert np.array_equal(out[: count * width], full.reshape(-1))
 
 
 def test_the_tables_of_a_slice_are_passed_together():
@@ -131,13 +101,6 @@ def set_of_one_host(peers: range, limit: int = 1 << 20) -> PairSet:
     bins.add([(np.full(len(peers), 7, np.uint32), np.array(peers, np.uint32))], pairs.drain)
     pairs.drain()
     return pairs
-
-
-@pytest.mark.parametrize("mine", [range(5), range(20_000)])
-def test_a_large_set_merges_into_a_small_one(mine):
-    pairs = set_of_one_host(mine)
-    pairs.merge(set_of_one_host(range(3, 40_000)))
-    assert pairs.pairs == len(set(passed(pairs))) == 40_000
 
 
 @pytest.mark.parametrize("host_type", [np.uint32, np.uint64])

@@ -23,21 +23,19 @@ import naive
 from crowd import DEADLINE
 from cubes import assert_equal_to_oracle, dense_cube, feed, random_pairs
 from gpus import Driver, full_gpu, machine_with
-from superhosts import Cbaa, Cube, Geometry, UsageError, load, scan
+from superhosts import Cbaa, Cube, Geometry, UsageError, load
 from superhosts.core import device
 from superhosts.core.hashing import DEFAULT_KEY, make_key, unmangle32
 from superhosts.core.pairs import numbers_to_array
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
-from superhosts.detectors.cube.cuda import CudaCube
 from superhosts.detectors.engines.base import GpuTuning, TransferSizes, Tuning
-from superhosts.detectors.gpu import driver, launch, transfer
+from superhosts.detectors.gpu import launch, transfer
 from superhosts.detectors.gpu.transfer import Lane
 from superhosts.lab.rivals.dcds import Dcds
 from superhosts.lab.rivals.gse import Gse
 from superhosts.lab.rivals.vbfa import Vbfa
-from superhosts.sources.synthetic.capture import write_capture
-from superhosts.sources.synthetic.traffic import Traffic, packet_blocks, window_flows, window_packets
+from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_packets
 from tuned import tuned
 
 SIMULATED = device.simulated()
@@ -91,15 +89,6 @@ def test_bits_and_labels_are_the_oracles_for_every_width(bits, peer_bits):
     cube = gpu_cube(TINY._replace(key_bits=bits))
     pairs = random_pairs(bits, peer_bits, COUNT)
     feed(cube, pairs, peer_bits)
-    assert_equal_to_oracle(cube, pairs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("arrays", [1, 4, 8])
-def test_any_number_of_arrays(arrays):
-    cube = gpu_cube(TINY._replace(arrays=arrays))
-    pairs = random_pairs(32, 32, COUNT)
-    feed(cube, pairs, 32)
     assert_equal_to_oracle(cube, pairs)
 
 
@@ -172,15 +161,6 @@ def test_pairs_that_were_discarded_are_written_when_they_come_again(way):
     assert_equal_to_oracle(cube, [(7, 9)])
 
 
-@pytest.mark.slow
-def test_the_pair_that_looks_like_an_empty_place_is_written():
-    """It is 0 after its host was mangled, and no other pair takes its place before."""
-    cube = gpu_cube(tuning=TILED)
-    zero = int(unmangle32(0, make_key()))
-    sort_one_pair(cube, zero, 0)
-    assert_equal_to_oracle(cube, [(zero, 0)])
-
-
 def test_a_batch_of_host_memory_travels_in_pieces(monkeypatch):
     monkeypatch.setenv("SUPERHOSTS_THREADS", "3")
     cube = gpu_cube(tuning=GpuTuning(transfer=TransferSizes(piece=17, part_bytes=16)))
@@ -205,18 +185,6 @@ def test_several_batches_travel_together(piece, monkeypatch):
     cube.engine.update_batches([(hosts[:2], peers[:2]), more])
     cube.engine.update_batches([])
     assert_equal_to_oracle(cube, pairs + wide)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lies_there", [False, True])
-def test_one_cube_takes_peers_of_every_width_in_turn(lies_there):
-    on_cpu, on_gpu = both(4)
-    for shift, peer_bits in enumerate((32, 128, 64, 32, 128)):
-        hosts, peers = zip(*random_pairs(32, peer_bits, 12 + shift), strict=True)
-        columns = numbers_to_array(hosts, 32), numbers_to_array(peers, peer_bits)
-        on_cpu.update(*columns)
-        on_gpu.update(*(map(cuda.to_device, columns) if lies_there else columns))
-    assert_same(on_cpu, on_gpu)
 
 
 def test_where_there_is_no_room_to_sort_pairs_are_written_as_they_come():
@@ -265,23 +233,6 @@ def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
     assert on_cpu.top(2).to_dict() == on_gpu.top(2).to_dict()
 
 
-@pytest.mark.slow
-def test_small_hosts_among_big_ones_are_looked_at_and_dropped_as_on_the_cpu():
-    """All columns are hot, so the AND alone decides."""
-    geometry = Geometry(32, 0, 3, 8, 2, 3, 0)
-    hosts = np.repeat(np.arange(16, dtype=np.uint32), np.repeat([30, 12, 18, 5], 4))
-    peers = np.random.default_rng(2).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
-    on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
-    for cube in (on_cpu, on_gpu):
-        cube.update(hosts, peers)
-    sizes = []
-    for threshold in range(20, 80, 5):
-        found = candidates(on_cpu, threshold)
-        assert candidates(on_gpu, threshold) == found
-        sizes.append(len(found))
-    assert len(set(sizes)) > 5  # Hosts fail the search one by one.
-
-
 def test_every_test_of_a_candidate_reads_the_words_after_those_of_the_test_before():
     geometry = Geometry(32, 0, 3, 13, 2, 3, 0)
     sizes = np.repeat([60, 150, 240, 330], 3)
@@ -313,52 +264,6 @@ def test_where_memory_for_more_room_is_refused_nobody_is_lost_either():
     with full_gpu(allocations=1), pytest.raises(RuntimeError, match="OUT_OF_MEMORY"):
         on_gpu.super_hosts(4)
     assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
-
-
-def test_a_recording_that_was_interrupted_is_not_kept():
-    class Graph:
-        def __init__(self, steps):
-            self.steps = steps
-
-        def launch(self, _stream):
-            played.extend(self.steps)
-
-    class Stream:
-        def start_recording(self):
-            recorded.clear()
-
-        def stop_recording(self):
-            if "second" not in recorded:  # The driver may refuse to end a recording that is broken.
-                raise driver.DriverError("cuStreamEndCapture", 901)
-            return Graph(list(recorded))
-
-        def __init__(self, waits_for_default=True):
-            self.waits_for_default = waits_for_default
-
-        def separate(self):
-            return Stream(waits_for_default=False)
-
-        def synchronize(self):
-            pass
-
-    def sequence(stream, broken=False):
-        streams.append(stream.waits_for_default)
-        recorded.append("first")
-        if broken:
-            raise KeyboardInterrupt
-        recorded.append("second")
-
-    streams: list[bool] = []
-    recorded: list[str] = []
-    played: list[str] = []
-    replay = launch.Replay(Stream())
-    replay(sequence)  # runs the sequence directly
-    with pytest.raises(KeyboardInterrupt):
-        replay(lambda stream: sequence(stream, broken=True))
-    replay(sequence)
-    replay(sequence)
-    assert played == ["first", "second"] * 2
-    assert streams == [True, False, False]  # The recording leaves the default stream free for other threads.
 
 
 def test_a_sketch_that_nobody_holds_is_gone_at_once():
@@ -404,46 +309,6 @@ def test_threads_have_ended_when_a_batch_fails():
     assert not running
 
 
-def test_copying_threads_have_lanes_of_their_own():
-    made, busy, shared = [], set(), []
-    copying = threading.Barrier(4)
-
-    class Watched(Lane):
-        def __init__(self, gpu, part_bytes):
-            super().__init__(gpu, part_bytes)
-            made.append(self)
-
-        def transfer(self, *arguments):
-            shared.append(self in busy)
-            busy.add(self)
-            copying.wait(DEADLINE)  # All threads copy at the same time.
-            super().transfer(*arguments)
-            busy.remove(self)
-
-    column = np.arange(1000, dtype=np.uint32)
-    stage = transfer.Staging(0, 4, TransferSizes(piece=64, part_bytes=32), Watched)
-    seen: list[np.ndarray] = []
-    stage.send([(column, column)], lambda hosts, _peers, _stream: seen.append(hosts.copy_to_host()))
-    assert np.array_equal(np.concatenate(seen), column)
-    assert len(shared) == 16 * 4
-    assert not any(shared)
-    assert len(made) == 4
-
-
-def test_a_lane_serves_batches_of_any_width():
-    made: list[int] = []
-    seen: list[tuple[np.ndarray, np.ndarray]] = []
-    stage = transfer.Staging(0, 1, TransferSizes(), lambda gpu, size: made.append(size) or Lane(gpu, size))
-    for count in range(100, 200, 10):
-        for width in (np.uint32, np.uint64):
-            column = np.arange(count, dtype=width)
-            stage.send(
-                [(column, column)], lambda hosts, peers, _: seen.append((hosts.copy_to_host(), peers.copy_to_host()))
-            )
-            assert all(np.array_equal(part, column) for part in seen.pop())
-    assert made == [TransferSizes().part_bytes]
-
-
 def test_arrays_go_by_their_names():
     on_cpu, on_gpu = both()
     arrays = on_gpu.arrays()
@@ -469,19 +334,6 @@ def test_odd_geometries_answer_as_on_the_cpu(geometry):
     for cube in (on_cpu, on_gpu):
         feed(cube, pairs, 32)
     assert_same(on_cpu, on_gpu)
-
-
-@pytest.mark.slow
-def test_answers_follow_what_came_since():
-    on_cpu, on_gpu = both()
-    assert_same(on_cpu, on_gpu)
-    for cube in (on_cpu, on_gpu):
-        cube.update(np.full(40, 9, np.uint32), np.arange(40, dtype=np.uint32))
-    assert_same(on_cpu, on_gpu)
-    for cube in (on_cpu, on_gpu):
-        cube.clear()
-    assert_same(on_cpu, on_gpu)
-    assert len(on_gpu.super_hosts(4)) == 0
 
 
 @pytest.mark.slow
@@ -534,25 +386,6 @@ def test_several_gpus_share_the_work_and_answer_as_one():
     assert several.memory == 2 * on_cpu.memory == 2 * TINY.memory  # Each GPU has its own columns.
     several.clear()
     assert not several.bits.any()
-
-
-def test_a_batch_that_is_interrupted_on_the_second_gpu_still_counts():
-    class Interrupted(CudaCube):
-        def update(self, hosts, peers):
-            super().update(hosts, peers)
-            raise KeyboardInterrupt
-
-    class Several(Cube):
-        gpus = iter([CudaCube, Interrupted])
-
-        def _on_gpu(self, plan, gpu):
-            return next(self.gpus)(plan, gpu)
-
-    several = Several(geometry=TINY, device="cuda:0,0", threads=2)
-    feed(several, [(1, 2)], 32)
-    with pytest.raises(KeyboardInterrupt):
-        feed(several, [(3, 4)], 32)
-    assert_equal_to_oracle(several, [(1, 2), (3, 4)])
 
 
 # Many small arrays that restore 31 or 32 bits: zeros are counted quickly, and the search ends.
@@ -690,18 +523,6 @@ def test_wide_hosts_at_full_size(bits):
 
 @real
 @pytest.mark.gpu
-def test_a_crowded_cube_names_more_hosts_than_there_was_room_for():
-    hosts = np.repeat(np.arange(9000, dtype=np.uint32), 700)
-    peers = np.random.default_rng(1).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
-    on_cpu, on_gpu = dense_cube(device="cpu"), Cube(device="cuda")
-    for cube in (on_cpu, on_gpu):
-        cube.update(hosts, peers)
-    assert len(on_gpu.super_hosts(500)) > 8000
-    assert_same(on_cpu, on_gpu, 500)
-
-
-@real
-@pytest.mark.gpu
 def test_pinned_memory_and_streams_of_the_users_own():
     import cupy
 
@@ -742,33 +563,3 @@ def test_arrays_of_cupy_with_gaps_and_of_any_width():
         oracle.update(*(np.concatenate([column[::3], column[1::3]]) for column in columns))
     assert_same(oracle, on_cpu)
     assert_same(oracle, on_gpu)
-
-
-@real
-@pytest.mark.gpu
-def test_pairs_that_follow_a_clearing_at_once_are_kept():
-    hosts, peers = np.arange(1000, dtype=np.uint32), np.arange(1000, dtype=np.uint32)
-    on_gpu = Cube(device="cuda")
-    on_gpu.update(hosts, peers)
-    expected = on_gpu.bits
-    for _ in range(50):
-        on_gpu.clear()
-        on_gpu.update(hosts, peers)
-        assert np.array_equal(on_gpu.bits, expected)
-
-
-@real
-@pytest.mark.gpu
-def test_a_scan_on_the_gpu_gives_the_rows_of_the_cpu(tmp_path):
-    traffic = Traffic(flows=200_000, packets=400_000, super_hosts=20, windows=2)
-    path = tmp_path / "trace.pcap"
-    write_capture(path, packet_blocks(traffic))
-    rows = [
-        [
-            (w.window, [(f.host, f.peers, f.peers_low, f.peers_high) for f in w])
-            for w in scan(path, device=where, exact=False)
-        ]
-        for where in ("cpu", "cuda")
-    ]
-    assert rows[0] == rows[1]
-    assert sum(len(found) for _, found in rows[0]) >= 30

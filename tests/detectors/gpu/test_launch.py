@@ -15,7 +15,6 @@ from hostgpu import host_gpu
 from superhosts.core.hashing import make_key
 from superhosts.detectors.gpu import driver
 from superhosts.detectors.gpu.launch import MOST_FILES, Kernel, kind_of
-from superhosts.jit import compilation
 
 FACTOR = 3
 
@@ -124,16 +123,6 @@ def test_without_a_place_to_write_kernels_are_compiled_in_every_process(compiler
             kernel.load(0, arguments)
             assert not kernel.is_on_disk(0, arguments)
     assert len(compiler.compiled) == 2
-
-
-def test_compiling_is_announced_and_loading_is_not(load):
-    said: list[str] = []
-    compilation.before_compiling(lambda: said.append("first"))
-    load()
-    compilation.before_compiling(lambda: said.append("second"))
-    load()
-    compilation.before_compiling(lambda: None)
-    assert said == ["first"]
 
 
 def test_types_of_arguments_are_told_apart():

@@ -69,21 +69,6 @@ def columns():
     return rng.integers(0, 1 << 32, 103, dtype=np.uint32), rng.integers(0, 1 << 63, (103, 2), dtype=np.uint64)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 3])
-def test_threads_together_copy_everything_once(columns, threads):
-    targets = [np.zeros_like(column) for column in columns]
-    for first in range(threads):
-        before = [target.copy() for target in targets]
-        driver = Driver()
-        assert run_transfer(driver, [columns], targets, first, threads) == 0
-        changed = np.flatnonzero(targets[0] != before[0])
-        assert set(changed // 12) == set(range(first, 9, threads))  # 240 bytes are 12 rows of 20
-        assert np.array_equal(changed, np.flatnonzero((targets[1] != before[1]).any(1)))
-    for column, target in zip(columns, targets, strict=True):
-        assert np.array_equal(column, target)
-
-
 def test_a_half_is_waited_for_before_it_is_filled_again(columns):
     driver = Driver()
     run_transfer(driver, [columns], [np.zeros_like(column) for column in columns], 0, 3)

@@ -78,16 +78,6 @@ def test_the_law_of_small_thresholds_has_many_small_hosts(threshold: int) -> Non
     assert agrees(predict(geometry, 100_000, threshold).total * true, wrong)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("threshold", "most"), [(2, 0.01), (5, 0.005), (10, 0.003)])
-def test_small_thresholds_have_few_errors_in_a_large_memory(threshold: int, most: float) -> None:
-    true, wrong, expected = measured_errors(
-        Geometry(*best_sizes(64 * MIB, 100_000, threshold)), 1.3, 100_000, threshold
-    )
-    assert expected.total < most
-    assert wrong < most * true
-
-
 @pytest.mark.parametrize("sample_bits", [1, 5])
 def test_predictions_know_sampling(sample_bits: int) -> None:
     """At threshold 512, hosts have 256 or 16 written pairs: by the normal law, and by the one for few."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.machine import LEARNING, AlertMachine, Event, Past, Policy
 from superhosts.output.alerts.rules import AllowList, Hours, Rule, never_act
 from superhosts.output.alerts.store import AlertStore
+from superhosts.output.records import Batch, make_record
 from superhosts.output.report import Row
+from superhosts.output.senders.alertmanager import Alertmanager
+from superhosts.output.senders.webhook import as_pagerduty
 
 NOON = 1_794_657_600  # 2026-11-14T12:00:00Z, a Saturday
 LENGTH = 300
@@ -121,7 +125,7 @@ def test_a_saturated_host_counts_by_its_lower_bound() -> None:
 
 def test_hosts_that_are_no_addresses() -> None:
     machine = machine_of(prefixes_rule := Rule(prefixes={"10.0.0.0/8": 5}, threshold=1000))
-    assert prefixes_rule.least == 4
+    assert Policy((prefixes_rule,)).least == 4
     events = run(machine, [[row(-7, 1500, family=None), row("name", 1500, family=None)]])
     assert {event["host"] for event in events} == {-7, "name"}
     assert not any(event["act"] for event in events)
@@ -209,6 +213,27 @@ def test_a_storm_is_capped_and_the_rest_is_told_and_comes_later() -> None:
     assert len(machine.alerts) == 6
 
 
+def test_the_end_of_a_storm_closes_what_its_begin_has_opened_also_after_a_restart(tmp_path: Path) -> None:
+    rows = [row(f"203.0.113.{number}", 2000 + number) for number in range(7)]
+    told: list[Event] = []
+    for number in range(4):
+        store = AlertStore(tmp_path / "alerts")  # as after a restart
+        told += [each for each in store.take(store.machine(Policy(cap=3)), window(number), rows) if "held_back" in each]
+        store.close()
+    assert kinds(told) == ["storm", "storm", "closed"]
+    assert told[-1]["text"] == "CLOSED storm after 10 min: no alert is held back any more"
+    records = [make_record(each, "ams") for each in told]
+    incidents = [*as_pagerduty(Batch("1", records), "key")]
+    assert [each["event_action"] for each in incidents] == ["trigger", "trigger", "resolve"]
+    assert {each["dedup_key"] for each in incidents} == {f"superhosts/alert/ams/{told[0]['alert']}"}
+    sender, now = Alertmanager.open("alertmanager+http://127.0.0.1:9093"), datetime.now(UTC)
+    assert isinstance(sender, Alertmanager)
+    alerts = [sender._alert(record, now, timedelta(hours=1)) for record in records]
+    labels = {"alertname": "SuperHostStorm", "severity": "warning", "site": "ams"}
+    assert [each["labels"] for each in alerts] == [labels] * 3
+    assert [datetime.fromisoformat(each["endsAt"]) > now for each in alerts] == [True, True, False]
+
+
 @pytest.mark.parametrize(
     ("hours", "moment", "inside"),
     [
@@ -258,7 +283,7 @@ def test_the_past_is_bounded() -> None:
         for host in range(10):
             past.note(f"{number}-{host}", 1000)
         past.note("always", number)
-        past.next_window()
+        past.windows += 1
     assert len(past) == 100
     assert past.usual("always") == 43.5  # of 38 to 49
     assert past.usual("0-0") == 0

@@ -20,7 +20,7 @@ from commands import Run
 from first_hour.office import FOLDER
 from output.alerts.test_alerts import RESOLVER, SCANNER, row, window
 from superhosts import __version__
-from superhosts.cli.alerts import export_alerts, list_alerts, mute_host, show_alert
+from superhosts.cli.alerts import alerts_export, alerts_list, alerts_mute, alerts_show
 from superhosts.cli.usage.setup import AlertsExport, AlertsList, AlertsMute, AlertsShow
 from superhosts.core.results import Selection
 from superhosts.errors import InputError, OutputError, UsageError
@@ -69,11 +69,11 @@ def use(path: Path) -> list[str]:
         except (InputError, OutputError) as error:
             said.append(str(error))
 
-    attempt(lambda: list_alerts(AlertsList(path, all=True)))
-    attempt(lambda: export_alerts(AlertsExport(path)))
+    attempt(lambda: alerts_list(AlertsList(file=path, all=True)))
+    attempt(lambda: alerts_export(AlertsExport(file=path)))
     with contextlib.suppress(UsageError):  # the host may be damaged
-        attempt(lambda: show_alert(AlertsShow(path, SCANNER)))
-    attempt(lambda: mute_host(AlertsMute(path, "10.0.0.1")))
+        attempt(lambda: alerts_show(AlertsShow(file=path, alert=SCANNER)))
+    attempt(lambda: alerts_mute(AlertsMute(file=path, host="10.0.0.1")))
     try:
         store = AlertStore(path)
     except (InputError, OutputError) as error:
@@ -122,12 +122,7 @@ def test_content_that_is_wrong_is_named(whole: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_bytes_that_are_wrong_are_named(whole: Path, tmp_path: Path) -> None:
     data, chance = whole.read_bytes(), random.Random(32)
-    cases = [
-        data.replace(b"state", b"st\x80te"),
-        data[:100],
-        data[:5000],
-        data[: len(data) // 2],
-    ]
+    cases = [data.replace(b"state", b"st\x80te"), data[:100], data[:5000], data[: len(data) // 2]]
     assert cases[0] != data
     for _ in range(60):
         wrong = bytearray(data)

@@ -26,7 +26,6 @@ OFFICE = FOLDER / "office.pcap.gz"
 
 
 def scanned(run: Run, folder: Path, *words: object) -> list[dict[str, object]]:
-    """Scan the office for alerts; return what was told."""
     told = folder / "told.jsonl"
     given = ("--inner", "private", "--window", "2m", "--alerts", folder / "alerts.sqlite", "--alert-to", told)
     ended = run("scan", OFFICE, FOLDER / "rotated", *given, *words)
@@ -142,8 +141,6 @@ def test_muting_from_the_command_line(run: Run, tmp_path: Path) -> None:
 
 
 class Receiver(Destination):
-    """A destination that fails as long as it is told to."""
-
     def __init__(self) -> None:
         super().__init__("receiver")
         self.fails = False

@@ -84,17 +84,26 @@ def test_a_small_sample_is_never_wrong(act: Act) -> None:
     assert known >= 2
 
 
-def test_few_pairs_are_not_judged() -> None:
+def test_what_is_not_judged() -> None:
     scene = Scene()
     horizontal_scan(scene, LEAST_PAIRS - 1)
-    found = verdict(scene.packets + background())
-    assert found.pattern is None
-    assert found.reason == "only 7 pairs of it in the sample"
+    few = verdict(scene.packets + background())
+    assert (few.pattern, few.reason) == (None, "only 7 pairs of it in the sample")
+    absent = verdict(background(), host=1)
+    assert (absent.pattern, absent.summary.pairs, absent.summary.peers) == (None, 0, [])
+    judge = Judge(Evidence(SECRET, 1 << 16, {4: sampled(scene.packets, 4, 1 << 16)}))
+    found = judge.verdict("10.0.0.1:443", Part())
+    assert (found.pattern, found.reason) == (None, "evidence is about whole addresses and their peers")
+    assert judge.verdict("10.0.0.1", Part(counts="ports")).pattern is None
 
 
-def test_a_host_that_was_not_sampled() -> None:
-    found = verdict(background(), host=1)
-    assert (found.pattern, found.summary.pairs, found.summary.peers) == (None, 0, [])
+def test_services_in_words() -> None:
+    for service, words in (
+        (Service(TCP, 22, at_host=False), "tcp/22 at the peer 97 %"),
+        (Service(UDP, 53, at_host=True), "udp/53 at the host 97 %"),
+        (Service(ICMP, None, at_host=False), "icmp 97 %"),
+    ):
+        assert service_text({"port": service.name, "at": service.place, "share": 0.972}) == words
 
 
 def test_silence_means_nothing_if_one_direction_alone_comes_by() -> None:
@@ -130,18 +139,6 @@ def test_errors_of_a_router_are_no_scan() -> None:
     found = verdict(scene.packets + background())
     assert (found.pattern, found.summary.opened.hits) == ("unknown", 0)
     assert found.summary.fields()["ports"] == [{"port": "icmp", "at": None, "share": 1.0}]
-
-
-@pytest.mark.parametrize(
-    ("service", "words"),
-    [
-        (Service(TCP, 22, at_host=False), "tcp/22 at the peer 97 %"),
-        (Service(UDP, 53, at_host=True), "udp/53 at the host 97 %"),
-        (Service(ICMP, None, at_host=False), "icmp 97 %"),
-    ],
-)
-def test_services_in_words(service: Service, words: str) -> None:
-    assert service_text({"port": service.name, "at": service.place, "share": 0.972}) == words
 
 
 def test_packets_that_were_cut_before_their_ports_have_no_service() -> None:
@@ -347,15 +344,6 @@ def test_each_pair_keeps_a_service_of_its_own() -> None:
     shares = [share.value for _, share in verdict(scene.packets + background()).summary.services]
     assert len(shares) == 2
     assert all(0.4 < share < 0.6 for share in shares)
-
-
-def test_hosts_with_ports_are_not_judged_by_their_address() -> None:
-    scene = Scene()
-    horizontal_scan(scene, 100)
-    evidence = Evidence(SECRET, 1 << 16, {4: sampled(scene.packets, 4, 1 << 16)})
-    found = Judge(evidence).verdict("10.0.0.1:443", Part())
-    assert (found.pattern, found.reason) == (None, "evidence is about whole addresses and their peers")
-    assert Judge(evidence).verdict("10.0.0.1", Part(counts="ports")).pattern is None
 
 
 def test_the_direction_of_a_part_chooses_the_pairs() -> None:

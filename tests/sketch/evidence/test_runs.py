@@ -16,10 +16,9 @@ import superhosts as sh
 from commands import Run
 from naive_evidence import Packet, hash_of, sample
 from packets import enhanced, ethernet, interface, ipv4, pcap, section
-from sketch.evidence.scenes import HOST, SYN, TCP, UDP, Scene, browsing, horizontal_scan
+from sketch.evidence.scenes import HOST, TCP, UDP, Scene, browsing, horizontal_scan
 from sketch.evidence.test_sampling import SECRET, batch_of
 from superhosts.core import pairs as said
-from superhosts.errors import UsageError
 from superhosts.output.report import COLUMNS
 from superhosts.pipeline import builder as building
 from superhosts.pipeline.scan import Scan
@@ -68,25 +67,15 @@ def traffic(minutes: int = 4) -> list[Packet]:
     return [packet._replace(time=int(when)) for packet, when in zip(packets, times, strict=True)]
 
 
-def test_the_sample_has_what_the_packets_say(tmp_path: Path) -> None:
-    packets = traffic()
-    path = write(tmp_path / "a.pcap", packets)
-    (window,) = sh.scan(path, window="all", evidence=True, evidence_pairs=1024, key=SECRET)
-    assert window.sketch.evidence.rows[4].tolist() == sample(packets, 4, 1024, SECRET)
-    verdict = window.verdict(next(row for row in window if str(row.host) == as_text(HOST)))
-    assert verdict.pattern == "horizontal scan"
-
-
-def test_rows_are_the_same_with_and_without(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", traffic())
-    plain, sampled = (list(sh.scan(path, evidence=evidence, key=SECRET)) for evidence in (False, True))
-    assert plain == sampled
-    assert plain[0].verdict(plain[0][0]) is None
-
-
 @pytest.mark.parametrize(
     ("chosen", "keep"),
     [
+        ({}, lambda p: True),
+        (
+            {"window": None},
+            lambda p: True,
+        ),  # A short input is one window.
+        ({"peers": "opened"}, lambda p: True),
         ({"inner": "10.0.0.0/24"}, lambda p: p.src >> 8 == 10 << 16 or p.dst >> 8 == 10 << 16),
         ({"inner": "10.0.0.0/24", "watch": "outer"}, lambda p: (p.src >> 8 == 10 << 16) != (p.dst >> 8 == 10 << 16)),
         ({"port": 22}, lambda p: 22 in (p.detail & 0xFFFF, p.detail >> 16 & 0xFFFF)),
@@ -94,11 +83,24 @@ def test_rows_are_the_same_with_and_without(tmp_path: Path) -> None:
         ({"exclude": as_text(HOST), "inner": f"{as_text(HOST)}/32"}, lambda p: False),
     ],
 )
-def test_only_pairs_that_count_are_in_it(tmp_path: Path, chosen: dict, keep: Callable[[Packet], bool]) -> None:
-    packets = traffic()
+def test_the_sample_has_what_the_packets_that_count_say(
+    tmp_path: Path, chosen: dict, keep: Callable[[Packet], bool]
+) -> None:
+    packets = [packet._replace(time=packet.time + 4 * MINUTE) for packet in traffic(minutes=2)]
     path = write(tmp_path / "a.pcap", packets)
-    (window,) = sh.scan(path, window="all", evidence=True, evidence_pairs=1024, key=SECRET, **chosen)
+    options = {"window": "all", "evidence": True, "evidence_pairs": 1024, "key": SECRET}
+    (window,) = sh.scan(path, **{**options, **chosen})
     assert window.sketch.evidence.rows[4].tolist() == sample(filter(keep, packets), 4, 1024, SECRET)
+    for row in window:
+        if str(row.host) == as_text(HOST):
+            assert window.verdict(row).pattern == "horizontal scan"
+
+
+def test_rows_are_the_same_with_and_without(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", traffic())
+    plain, sampled = (list(sh.scan(path, evidence=evidence, key=SECRET)) for evidence in (False, True))
+    assert plain == sampled
+    assert plain[0].verdict(plain[0][0]) is None
 
 
 def test_windows_that_overlap_have_the_evidence_of_their_packets(tmp_path: Path) -> None:
@@ -110,22 +112,6 @@ def test_windows_that_overlap_have_the_evidence_of_their_packets(tmp_path: Path)
     for window in windows:
         inside = [packet for packet in packets if window.window.start <= packet.time < window.window.end]
         assert window.sketch.evidence.rows[4].tolist() == sample(inside, 4, 1024, SECRET)
-
-
-def test_inputs_that_are_joined(tmp_path: Path) -> None:
-    """A short input is one window, even if a multiple of its length lies within it."""
-    packets = [packet._replace(time=packet.time + 4 * MINUTE) for packet in traffic(minutes=2)]
-    path = write(tmp_path / "a.pcap", packets)
-    (window,) = sh.scan(path, evidence=True, evidence_pairs=1024, key=SECRET)
-    assert window.sketch.evidence.rows[4].tolist() == sample(packets, 4, 1024, SECRET)
-
-
-def test_who_opened_and_evidence_together(tmp_path: Path) -> None:
-    packets = traffic()
-    path = write(tmp_path / "a.pcap", packets)
-    (window,) = sh.scan(path, window="all", peers="opened", evidence=True, evidence_pairs=1024, key=SECRET)
-    assert window.sketch.evidence.rows[4].tolist() == sample(packets, 4, 1024, SECRET)
-    assert window.verdict(window[0]).pattern == "horizontal scan"
 
 
 def test_rows_tables_and_files_say_it(tmp_path: Path, run: Run) -> None:
@@ -171,18 +157,6 @@ def test_tables_of_programs_have_the_pattern_behind_their_columns(tmp_path: Path
     assert run("scan", path, "--csv", "--quiet", "--top", 3).out.splitlines()[0] == ",".join(COLUMNS)
     nothing = run("scan", path, "--evidence", "--csv", "--quiet", "--threshold", 10**6).out
     assert nothing == ",".join((*COLUMNS, "pattern")) + "\n"
-
-
-def test_the_size_of_the_sample_is_checked() -> None:
-    with pytest.raises(UsageError, match="evidence_pairs=5: take from 1,024 to 4,194,304"):
-        Settings(evidence=True, evidence_pairs=5)
-    with pytest.raises(UsageError, match="evidence_pairs=2048: only with evidence"):
-        Settings(evidence_pairs=2048)
-
-
-def test_syn_is_what_the_scene_means() -> None:
-    """The frames of these tests are read as their packets say."""
-    assert frame(Packet(1, 2, 0, said.pack(TCP, (1, 2), SYN)))[14 + 20 + 13] == SYN
 
 
 def shuffled(packets: list[Packet], minutes: int) -> list[Packet]:

@@ -11,7 +11,7 @@ import pytest
 import exports as e
 import packets as p
 from naive_exports import Naive
-from superhosts.core.pairs import HAS_FLAGS, HAS_PORTS, IS_ANSWERED, IS_CONVERSATION, IS_RECORD, pack
+from superhosts.core.pairs import IS_ANSWERED, IS_CONVERSATION, IS_RECORD, pack
 
 TIMES = ["start", "end", "export", "received"]
 
@@ -123,13 +123,6 @@ def test_templates_belong_to_an_exporter_and_a_domain() -> None:
     assert len(reading.ends) == 1
 
 
-def test_the_same_flow_of_two_exporters_is_the_same_pair() -> None:
-    datagram = e.version5([e.record5("10.0.0.1", "10.0.0.2")])
-    reading = e.Reading().feed(datagram, datagram, exporter=["192.0.2.1", "192.0.2.2"])
-    assert len(reading.ends) == 2
-    assert len(set(reading.ends)) == 1
-
-
 def test_details_of_records() -> None:
     record = e.record5("10.0.0.1", "10.0.0.2", ports=(1024, 80), flags=0x1B)
     ping = e.record5("10.0.0.1", "10.0.0.2", ports=(0, 0x0800), protocol=1)
@@ -151,14 +144,6 @@ def test_details_of_conversations() -> None:
     reading = e.Reading(details=True).feed(e.ipfix(e.template(256, fields, is_ipfix=True), flows))
     marks = IS_CONVERSATION, IS_CONVERSATION | IS_ANSWERED
     assert [row[3] for row in reading.ipv4] == [pack(6, (5000, 443), 0x12, marks=each) for each in marks]
-
-
-def test_details_that_are_not_there() -> None:
-    fields: list[e.Field] = [(8, 4), (12, 4)]
-    flow = e.data(256, [e.address("10.0.0.1") + e.address("10.0.0.2")])
-    reading = e.Reading(details=True).feed(e.version9(e.template(256, fields), flow))
-    assert reading.ipv4[0][3] == IS_RECORD
-    assert not reading.ipv4[0][3] & (HAS_FLAGS | HAS_PORTS)
 
 
 def test_sections_of_packets_in_ipfix() -> None:

@@ -154,21 +154,6 @@ def test_a_file_without_an_export_is_an_error(tmp_path: Path, run: Run, format: 
         assert "warning" not in ended.err
 
 
-def test_the_error_says_what_to_do_with_the_file(tmp_path: Path, run: Run) -> None:
-    path = tmp_path / "file"
-    other = f"superhosts scan {path} --format sflow reads it, if its first datagram is whole"
-    for content, said in (
-        (b"a,b,c\n1,2,3\n", f"it looks like CSV: a, b, c; name its columns: superhosts scan {path} --format csv"),
-        (b'{"a": 1}\n', "it looks like JSON Lines; superhosts scan reads it without --format\n"),
-        (DATAGRAMS["sflow"][0], f"it looks like sFlow datagrams; {other}\n"),
-        (DATAGRAMS["v9"][0][:15], "it looks like NetFlow v9 datagrams\n"),
-    ):
-        path.write_bytes(content)
-        ended = run("scan", path, "--format", "netflow")
-        assert ended.status == 3
-        assert said in ended.err
-
-
 @pytest.mark.parametrize("format", ["netflow", "sflow"])
 def test_no_file_is_taken_for_one_endless_datagram(tmp_path: Path, format: str) -> None:
     """What has no end that is known is cut into pieces, as room for the records of a datagram is bounded."""
@@ -205,13 +190,6 @@ def test_a_capture_without_an_export_is_an_error(tmp_path: Path, run: Run, forma
     assert f"; --format {'netflow' if format == 'sflow' else 'sflow'} reads its exports" in ended.err
     with pytest.raises(sh.InputError, match=r'; format="(netflow|sflow)" reads its exports'):
         list(sh.scan(path, format=format))
-
-
-def test_other_files_of_the_run_are_read(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "flows.dat").write_bytes(DATAGRAMS["v5"][0])
-    (tmp_path / "noise.dat").write_bytes(NOISE)
-    ended = run("scan", tmp_path / "noise.dat", tmp_path / "flows.dat", "--format", "netflow", "--json", "--top", 1)
-    assert (ended.status, [row["host"] for row in ended.rows]) == (3, ["10.0.0.1"])
 
 
 def test_nothing_is_no_error(tmp_path: Path, run: Run) -> None:

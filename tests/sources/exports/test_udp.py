@@ -11,16 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 import exports as e
-from commands import Run
 from processes import Node, ending, free_port
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.exports import udp as product
 from superhosts.sources.exports.registry import state_folder
 from superhosts.sources.exports.udp import Listening, UdpSource, parse_listening
 from superhosts.sources.open import open_input
@@ -123,26 +119,6 @@ def test_what_was_received_before_a_stop_counts() -> None:
     assert read.packets == 1200
 
 
-def test_everything_that_waits_is_read_if_the_stop_comes_while_loops_are_compiled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The first call that receives lasts longer than a stopped source may go on to read."""
-    clock, receive = [0.0], product.receive
-
-    def slow_at_first(*arguments: Any) -> int:
-        clock[0] += 0 if clock[0] else 60
-        return receive(*arguments)
-
-    monkeypatch.setattr(product, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(product, "receive", slow_at_first)
-    monkeypatch.setattr(product, "BATCH_DATAGRAMS", 4)
-    port = free_port()
-    source = open_input(f"netflow://127.0.0.1:{port}")
-    send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sequence=each) for each in range(40)))
-    source.stop()
-    assert sum(sum(map(len, block)) for block in source.blocks()) == 40
-
-
 @pytest.mark.slow
 def test_a_source_ends_while_datagrams_still_come() -> None:
     port, stopped = free_port(), threading.Event()
@@ -219,13 +195,6 @@ def test_usual_names() -> None:
     assert parse_listening("netflow://:1?templates=/a/b").state_file == Path("/a/b")
 
 
-def test_the_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", "/user/state")
-    assert state_folder() == Path("/user/state/superhosts")
-    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/superhosts:/var/lib/other")
-    assert state_folder() == Path("/var/lib/superhosts")
-
-
 def test_a_port_in_use_and_an_address_of_another_machine() -> None:
     port = free_port()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
@@ -234,13 +203,6 @@ def test_a_port_in_use_and_an_address_of_another_machine() -> None:
             open_input(f"netflow://127.0.0.1:{port}")
     with pytest.raises(InputError, match="is no address of this machine"):
         open_input(f"netflow://192.0.2.77:{port}")
-
-
-def test_the_command_says_what_is_wrong(run: Run) -> None:
-    ended = run("scan", "netflow://0.0.0.0:77777")
-    assert (ended.status, "write it like" in ended.err) == (2, True)
-    ended = run("scan", "netflow://192.0.2.77:2055")
-    assert (ended.status, "no address of this machine" in ended.err) == (3, True)
 
 
 def scan_node(folder: Path, name: str, port: int, *options: str) -> Node:
@@ -277,29 +239,9 @@ def test_a_restart_loses_no_flow_whose_template_was_seen(tmp_path: Path) -> None
 
 def test_an_edge_receives_exports(tmp_path: Path) -> None:
     port = free_port()
-    where = [
-        "--to",
-        str(tmp_path / "hub"),
-        "--spool",
-        str(tmp_path / "spool"),
-        "--output",
-        str(tmp_path / "rows.jsonl"),
-    ]
-    link = f"netflow://127.0.0.1:{port}"
-    edge = Node(
-        tmp_path / "edge.log",
-        "edge",
-        link,
-        "--site",
-        "ams",
-        "--memory",
-        "256KiB",
-        "--key-file",
-        "public",
-        "--threshold",
-        "1",
-        *where,
-    )
+    where = f"--to {tmp_path}/hub --spool {tmp_path}/spool --output {tmp_path}/rows.jsonl --key-file public".split()
+    options = ["--site", "ams", "--memory", "256KiB", "--threshold", "1"]
+    edge = Node(tmp_path / "edge.log", "edge", f"netflow://127.0.0.1:{port}", *options, *where)
     with ending(edge):
         edge.start()
         wait_listening(port)

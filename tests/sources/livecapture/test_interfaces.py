@@ -15,7 +15,6 @@ import packets as p
 from commands import Run
 from needs import need_libpcap
 from netns import Capture, Namespace, namespace
-from places import DATA
 from traffic import Frames, talk, three_windows, write
 from tunnels import TUNNELS
 from waiting import wait_for
@@ -59,29 +58,6 @@ def test_the_clock_closes_windows(net: Namespace) -> None:
 
 
 @pytest.mark.slow
-def test_tags_ipv6_and_what_is_no_ip(net: Namespace) -> None:
-    v4, v6 = p.ipv4("10.0.0.1", "192.0.2.1"), p.ipv6("2001:db8::1", "2001:db8:1::1")
-    frames = [
-        p.ethernet(0x8100, p.vlan(0x0800, v4)),
-        p.ethernet(0x88A8, p.vlan(0x8100, p.vlan(0x86DD, v6), tag=7)),
-        p.ethernet(0x8100, p.vlan(0x8100, p.vlan(0x0800, p.ipv4("10.0.0.2", "192.0.2.2")))),
-        p.ethernet(0x8847, p.mpls(2, p.ipv4("10.0.0.3", "192.0.2.3"))),
-        p.ethernet(0x0806, p.arp()),
-    ]
-    capture = net.start("scan", "live:near0", "--window", "all", "--threshold", "1").ready()
-    net.send([(0, frame) for frame in frames])
-    capture.end()
-    assert set(capture.found) == {
-        *(f"10.0.0.{number}" for number in (1, 2, 3)),
-        *(f"192.0.2.{number}" for number in (1, 2, 3)),
-        "2001:db8::/64",
-        "2001:db8:1::/64",
-    }
-    counters = capture.counters
-    assert (counters["ipv4"], counters["ipv6"], counters["not_counted"]["not_ip"]) == (3, 1, 1)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["live:near0,more0", "live:near0,more0?ring=1MiB&snap=64&promisc=no"])
 def test_several_interfaces(net: Namespace, name: str) -> None:
     net.pair("more0", "away0")
@@ -103,14 +79,6 @@ def test_any_takes_all_interfaces_and_the_loopback_once(net: Namespace) -> None:
     capture.end()
     assert capture.found == {"10.0.0.7": 300, "10.0.0.8": 200, "10.0.0.9": 100}
     assert capture.counters["packets"] == 2 * (300 + 200) + 100  # sent and received; of the loopback one of both
-
-
-@pytest.mark.slow
-def test_the_loopback_counts_once(net: Namespace) -> None:
-    capture = net.start("scan", "live:lo", *ALL).ready()
-    net.send(talk("10.0.0.9", 100), "lo")
-    capture.end()
-    assert capture.counters["packets"] == 100
 
 
 INTO_TUN = """
@@ -196,7 +164,7 @@ def hold(capture: Capture) -> None:
 
 STOPPED = """
 import socket, sys
-from superhosts.sources.livecapture.source import open_live
+from superhosts.sources.livecapture import open_live
 
 (source,) = open_live("live:near0")
 prepare = source._prepare
@@ -295,19 +263,6 @@ def test_an_edge_captures(net: Namespace, tmp_path: Path) -> None:
     assert '"drops": 0' in (tmp_path / "spool" / "status.json").read_text()
 
 
-def fitting(path: Path) -> Frames:
-    """Return the frames of an Ethernet capture, cut behind their headers; none of other captures."""
-    data, at = path.read_bytes(), 24
-    frames: Frames = []
-    while data[:4] == b"\xd4\xc3\xb2\xa1" and data[20] == 1 and at + 16 <= len(data):
-        size = int.from_bytes(data[at + 8 : at + 12], "little")
-        frame = data[at + 16 : at + 16 + min(size, 120)]
-        if len(frame) >= 38:
-            frames.append((0, frame))
-        at += 16 + size
-    return frames
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("tunnels", ["inner", "both"])
 def test_tunnels(net: Namespace, run: Run, tmp_path: Path, tunnels: str) -> None:
@@ -339,18 +294,3 @@ def test_contacts_and_ports(net: Namespace, run: Run, tmp_path: Path, name: str)
 
 def tcp(src: int, dst: int, flags: int) -> bytes:
     return struct.pack(">HHIIBBHHH", src, dst, 1, 2, 0x50, flags, 1000, 0, 0)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not DATA.is_dir(), reason="no captures of others here")
-def test_captures_of_others(net: Namespace, run: Run, tmp_path: Path) -> None:
-    """All in one capture: rows and counters are those of a file with the same frames."""
-    paths = [path for path in sorted(DATA.glob("*.pcap")) if path.stat().st_size < 1 << 20]
-    frames = [frame for path in paths for frame in fitting(path)]
-    assert len(frames) > 1000
-    options = ("--window", "all", "--threshold", "1", "--special", "keep")
-    capture = net.start("scan", "live:near0", *options).ready()
-    net.send(frames)
-    capture.end()
-    assert capture.found == from_file(run, tmp_path, frames, *options)
-    assert (capture.counters["packets"], capture.counters["drops"]) == (len(frames), 0)

@@ -10,9 +10,8 @@ import packets as p
 import rings as r
 from fuzz.rings import SIZE, walked
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.livecapture import bpf
-from superhosts.sources.livecapture.ring import open_socket
-from superhosts.sources.livecapture.source import Capturing, Losses, parse_name
+from superhosts.sources import livecapture
+from superhosts.sources.livecapture import Capturing, Losses, accept, open_socket, parse_name
 
 
 def test_names() -> None:
@@ -85,9 +84,9 @@ def test_no_offset_leads_outside_of_the_ring() -> None:
 
 
 def test_without_libpcap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bpf, "load_libpcap", lambda: None)
-    with pytest.raises(bpf.MissingLibraryError, match="needs libpcap, which is not here: install it") as caught:
-        bpf.compile_filter("udp", bpf.ETHERNET, 128)
+    monkeypatch.setattr(livecapture, "load_libpcap", lambda: None)
+    with pytest.raises(livecapture.MissingLibraryError, match="needs libpcap, which is not here: install it") as caught:
+        livecapture.compile_filter("udp", livecapture.DLT_ETHERNET, 128)
     assert caught.value.exit_status == 2
 
 
@@ -98,4 +97,4 @@ def test_only_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_program_that_takes_heads() -> None:
-    assert bpf.take(128) == bytes([6, 0, 0, 0, 128, 0, 0, 0])
+    assert accept(128) == bytes([6, 0, 0, 0, 128, 0, 0, 0])

@@ -116,7 +116,7 @@ def test_capture_reads_back(name: str, tmp_path: Path, blocks: list[PacketBlock]
 def test_no_packets_make_a_valid_empty_capture(name: str, tmp_path: Path) -> None:
     nothing = PacketBatch(4, np.zeros(0, np.uint32), np.zeros(0, np.uint32), np.zeros(0, np.int64))
     for empty in ([], [()], [(nothing,)]):
-        assert write_capture(tmp_path / name, empty).packets == 0
+        assert write_capture(tmp_path / name, empty)[0] == 0
         assert read(tmp_path / name) == []
 
 
@@ -132,34 +132,37 @@ def test_extreme_addresses_and_times(tmp_path: Path) -> None:
     assert read(tmp_path / "a.pcap") == expected([block])
 
 
-@pytest.mark.parametrize("time", [-1, 2**32 * 10**9])
-def test_times_that_a_pcap_cannot_hold_are_refused(time: int, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     address = np.array([1], np.uint32)
-    with pytest.raises(OutputError, match="1970 to 2106"):
-        write_capture(tmp_path / "a.pcap", [(PacketBatch(4, address, address, np.array([time])),)])
+    for time in (-1, 2**32 * 10**9):
+        with pytest.raises(OutputError, match="1970 to 2106"):
+            write_capture(tmp_path / "a.pcap", [(PacketBatch(4, address, address, np.array([time])),)])
+    for name in ("a.pcapng", "a.zst", "a", ".pcap"):
+        with pytest.raises(UsageError, match=r"\.pcap, \.pcap\.zst or \.parquet"):
+            write_capture(tmp_path / name, [])
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_failure_leaves_nothing_behind_and_the_old_file_alone(
-    name: str, error: type[BaseException], tmp_path: Path, blocks: list[PacketBlock]
+    name: str, tmp_path: Path, blocks: list[PacketBlock]
 ) -> None:
     def failing() -> Iterator[PacketBlock]:
         yield blocks[0]
-        raise error("stop")
+        raise KeyboardInterrupt
 
-    with pytest.raises(error, match="stop"):
+    for room in (0, 100):
+        with full_disk(room), pytest.raises(OutputError, match="cannot be written"):
+            write_capture(tmp_path / name, blocks)
+        assert list(tmp_path.iterdir()) == []
+    with pytest.raises(KeyboardInterrupt):
         write_capture(tmp_path / name, failing())
     assert list(tmp_path.iterdir()) == []
     (tmp_path / name).write_bytes(b"old")
-    with pytest.raises(error, match="stop"):
+    with pytest.raises(KeyboardInterrupt):
         write_capture(tmp_path / name, failing())
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_unwritable_output_is_an_output_error(name: str, tmp_path: Path, blocks: list[PacketBlock]) -> None:
+    (tmp_path / name).unlink()
     with pytest.raises(OutputError, match="cannot be written") as caught:
         write_capture(tmp_path / "missing" / name, blocks)
     assert str(tmp_path / "missing" / name) in str(caught.value)
@@ -167,18 +170,3 @@ def test_unwritable_output_is_an_output_error(name: str, tmp_path: Path, blocks:
     with pytest.raises(OutputError, match="cannot be written"):
         write_capture(tmp_path / name, blocks)
     assert list(tmp_path.iterdir()) == [tmp_path / name]
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("room", [0, 100])
-def test_a_full_disk_is_an_output_error(name: str, room: int, tmp_path: Path, blocks: list[PacketBlock]) -> None:
-    with full_disk(room), pytest.raises(OutputError, match="cannot be written"):
-        write_capture(tmp_path / name, blocks)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["a.pcapng", "a.zst", "a", ".pcap"])
-def test_unknown_kinds_of_capture_are_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"\.pcap, \.pcap\.zst or \.parquet"):
-        write_capture(tmp_path / name, [])
-    assert list(tmp_path.iterdir()) == []

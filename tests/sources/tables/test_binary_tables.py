@@ -58,6 +58,11 @@ def ends(rows: list[Line]) -> tuple[list[str], list[str]]:
     return [row.src for row in rows], [row.dst for row in rows]
 
 
+def table_of(rows: list[Line]) -> pa.Table:
+    src, dst = ends(rows)
+    return pa.table({"src": src, "dst": dst, "ts": [row.time // SECOND for row in rows]})
+
+
 NARROW = {
     "uint32": lambda texts: pa.array(numbers(texts), pa.uint32()),
     "int64": lambda texts: pa.array(numbers(texts), pa.int64()),
@@ -94,19 +99,17 @@ def test_addresses_of_every_type(tmp_path: Path, writer: str) -> None:
             assert read_file(tmp_path / "table").rows == rows_of(lines), kind
 
 
-def test_int32_holds_the_lower_half_of_the_addresses(save: Any) -> None:
-    rows = [Line(f"10.0.0.{i % 5 + 1}", f"11.0.{i % 7}.9") for i in range(100)]
-    src, dst = ends(rows)
-    path = save({"src": pa.array(numbers(src), pa.int32()), "dst": pa.array(numbers(dst), pa.int32())})
-    assert found(path, window="all") == answer(rows, None)
-
-
 def test_the_two_ends_may_have_different_types(save: Any) -> None:
+    rows = [Line(f"10.0.0.{i % 5 + 1}", f"11.0.{i % 7}.9") for i in range(100)]  # int32 holds them
+    src, dst = ends(rows)
+    path = save({"src": pa.array(numbers(src), pa.int32()), "dst": pa.array(numbers(dst), pa.int64())})
+    assert found(path, window="all") == answer(rows, None)
     path = save({"src": SOURCES, "dst": pa.array(numbers(TARGETS), pa.uint32())})
     assert found(path, window="all") == answer(ROWS, None)
 
 
 STAMPS = [row.time for row in ROWS]
+SECONDS = pa.array([t // SECOND for t in STAMPS])
 TIMES: dict[str, Any] = {
     **{f"timestamp {unit}": pa.array([t // size for t in STAMPS], pa.timestamp(unit)) for unit, size in
        {"s": SECOND, "ms": 10**6, "us": 10**3, "ns": 1}.items()},
@@ -135,14 +138,10 @@ def test_times_of_every_type(tmp_path: Path, writer: str) -> None:
         assert [time // SECOND * SECOND for *_, time in read_file(tmp_path / "table").rows] == STAMPS, kind
 
 
-def test_a_unit_overrules_the_magnitude(save: Any) -> None:
-    path = save({"src": SOURCES, "dst": TARGETS, "ts": pa.array([t // SECOND for t in STAMPS])})
-    rows = [row._replace(time=row.time // 1000) for row in ROWS]
-    assert found(path, map="time=ts:ms") == answer(rows)
-
-
 def test_which_time_of_a_record_counts(save: Any) -> None:
-    begin = pa.array([t // SECOND for t in STAMPS])
+    begin = SECONDS
+    path = save({"src": SOURCES, "dst": TARGETS, "ts": begin})
+    assert found(path, map="time=ts:ms") == answer(row._replace(time=row.time // 1000) for row in ROWS)
     path = save({"src": SOURCES, "dst": TARGETS, "start": begin, "dur": pa.array([400.5] * len(ROWS))})
     later = [row._replace(time=row.time + 400 * SECOND) for row in ROWS]
     assert found(path) == answer(ROWS)
@@ -153,21 +152,18 @@ def test_which_time_of_a_record_counts(save: Any) -> None:
     assert found(stopped, map="time_end=end,duration=took:ms") == answer(earlier)
 
 
-def test_nested_columns(save: Any) -> None:
-    flow = pa.StructArray.from_arrays(
-        [pa.array(SOURCES), pa.array(TARGETS), pa.array([t // SECOND for t in STAMPS])], ["a", "b", "start"]
-    )
-    extra = pa.array([["x"]] * len(ROWS))
-    path = save(pa.table({"flow": flow, "tags": extra}))
+def test_which_columns_are_read(save: Any) -> None:
+    flow = pa.StructArray.from_arrays([pa.array(SOURCES), pa.array(TARGETS), SECONDS], ["a", "b", "start"])
+    path = save(pa.table({"flow": flow, "tags": pa.array([["x"]] * len(ROWS))}))
     assert found(path, map="src=flow.a,dst=flow.b,time=flow.start") == answer(ROWS)
     zeek = save({"id.orig_h": SOURCES, "id.resp_h": TARGETS, "ts": [t / SECOND for t in STAMPS]})
     assert found(zeek) == answer(ROWS)
-
-
-def test_columns_by_a_dictionary_and_by_place(save: Any) -> None:
-    path = save({"first": SOURCES, "second": TARGETS, "third": pa.array([t // SECOND for t in STAMPS])})
+    path = save({"first": SOURCES, "second": TARGETS, "third": SECONDS})
     assert found(path, map={"src": "first", "dst": "second", "time": "third"}) == answer(ROWS)
     assert found(path, map="src=1,dst=2,time=3") == answer(ROWS)
+    others = {f"c{i}": pa.array([i] * 20) for i in range(3000)}
+    path = save({**others, "src": SOURCES[:20], "dst": TARGETS[:20]})
+    assert found(path, window="all") == answer(ROWS[:20], None)
 
 
 def test_rows_without_an_address_or_a_time_are_counted_and_the_first_shown(save: Any) -> None:
@@ -215,8 +211,7 @@ def test_what_is_no_address_never_becomes_one(tmp_path: Path) -> None:
 
 
 def test_pieces_and_batches_of_large_row_groups_keep_the_order(monkeypatch: Any, tmp_path: Path) -> None:
-    stamps = pa.array([t // SECOND for t in STAMPS])
-    pq.write_table(pa.table({"src": SOURCES, "dst": TARGETS, "ts": stamps}), tmp_path / "a.parquet", row_group_size=700)
+    pq.write_table(table_of(ROWS), tmp_path / "a.parquet", row_group_size=700)
     monkeypatch.setattr(parquet, "BATCH_ROWS", 90)
     expected = [(*row[:3], line.time) for row, line in zip(rows_of(ROWS), ROWS, strict=True)]
     for rows in (100, 1400, 1 << 20):
@@ -226,21 +221,17 @@ def test_pieces_and_batches_of_large_row_groups_keep_the_order(monkeypatch: Any,
 
 
 def test_rows_in_any_order(save: Any) -> None:
-    mixed = ROWS[1000:] + ROWS[:1000]
-    src, dst = ends(mixed)
-    path = save({"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in mixed])})
-    run = scan(path)
+    run = scan(save(table_of(ROWS[1000:] + ROWS[:1000])))
     last = {}
     for window in run:  # a window that comes again replaces the first
         last[window.window.start] = {str(row.host): int(row.peers) for row in window}
     assert last == answer(ROWS)
 
 
-def write_as_others_do(folder: Path, columns: dict[str, Any]) -> None:
+def write_as_others_do(folder: Path, table: pa.Table) -> None:
     """Write the files of pyarrow, pandas, Polars and DuckDB, with their defaults and with every compression."""
     import duckdb
 
-    table = pa.table(columns)
     frame, polars = table.to_pandas(), pl.from_arrow(table)
     assert isinstance(polars, pl.DataFrame)
     levels = {"oldest": pl.CompatLevel.oldest(), "newest": pl.CompatLevel.newest()}
@@ -274,8 +265,7 @@ def write_as_others_do(folder: Path, columns: dict[str, Any]) -> None:
 
 def test_the_files_of_other_programs_by_path_and_by_pipe(tmp_path: Path, stdin: Callable[[Any], None]) -> None:
     rows = ROWS[:400]
-    src, dst = ends(rows)
-    write_as_others_do(tmp_path, {"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in rows])})
+    write_as_others_do(tmp_path, table_of(rows))
     expected = answer(rows)
     paths = sorted(tmp_path.iterdir())
     assert len(paths) == 57
@@ -296,54 +286,33 @@ PIPED = {
 }
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_compressed_and_from_standard_input(writer: str, stdin: Callable[[Any], None], tmp_path: Path) -> None:
-    path = tmp_path / "table"
-    WRITERS[writer](pa.table({"src": SOURCES, "dst": TARGETS, "ts": [t // SECOND for t in STAMPS]}), path)
+def test_a_compressed_table_a_url_and_no_rows(save: Any, tmp_path: Path) -> None:
+    path = save(table_of(ROWS))
     (tmp_path / "z").write_bytes(gzip.compress(path.read_bytes()))
     assert found(tmp_path / "z") == answer(ROWS)
-    stdin(path.read_bytes())
-    assert found("-") == answer(ROWS)
-
-
-def test_a_url(save: Any) -> None:
-    path = save({"src": SOURCES, "dst": TARGETS})
     assert found(f"file://{path}", window="all") == answer(ROWS, None)
-
-
-def test_a_folder_of_tables(tmp_path: Path) -> None:
-    for i in range(4):
-        part = ROWS[i * 500 : (i + 1) * 500]
-        src, dst = ends(part)
-        table = pa.table({"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in part])})
-        list(WRITERS.values())[i % 3](table, tmp_path / f"{i}.table")
-    assert found(tmp_path) == answer(ROWS)
-
-
-def test_no_rows(save: Any) -> None:
     run = scan(save(pa.table({"src": pa.array([], pa.uint32()), "dst": pa.array([], pa.uint32())})), window="all")
     assert (list(run), run.counters.rows) == ([], 0)
 
 
-def test_thousands_of_columns(save: Any) -> None:
-    others = {f"c{i}": pa.array([i] * 20) for i in range(3000)}
-    path = save({**others, "src": SOURCES[:20], "dst": TARGETS[:20]})
-    assert found(path, window="all") == answer(ROWS[:20], None)
+def test_a_folder_of_tables(tmp_path: Path) -> None:
+    for i in range(4):
+        list(WRITERS.values())[i % 3](table_of(ROWS[i * 500 : (i + 1) * 500]), tmp_path / f"{i}.table")
+    assert found(tmp_path) == answer(ROWS)
 
 
 def test_integer_columns_are_not_copied(tmp_path: Path) -> None:
     from superhosts.sources.tables.arrow import addresses_of
 
     array = pa.array(numbers(SOURCES), pa.uint32())
-    column = addresses_of(array, "src", "x")
+    column = addresses_of(array, "src")
     assert column.__array_interface__["data"][0] == array.buffers()[1].address
 
 
 def test_the_identity_of_a_file_is_kept_when_it_is_compressed(tmp_path: Path) -> None:
     from superhosts.sources.open import open_input
 
-    table = pa.table({"src": SOURCES, "dst": TARGETS, "ts": pa.array([t // SECOND for t in STAMPS])})
-    write_parquet(table, tmp_path / "a.parquet")
+    write_parquet(table_of(ROWS), tmp_path / "a.parquet")
     plain = open_input(tmp_path / "a.parquet")
     assert plain.identity() == f"{tmp_path / 'a.parquet'}@{NOON}"
     assert sum(len(batch) for block in plain.blocks() for batch in block) == len(ROWS)
@@ -353,11 +322,8 @@ def test_the_identity_of_a_file_is_kept_when_it_is_compressed(tmp_path: Path) ->
 
 
 def test_windows_of_two_tables_are_read_side_by_side(tmp_path: Path) -> None:
-    even, odd = ROWS[::2], ROWS[1::2]
-    for name, part in (("a", even), ("b", odd)):
-        src, dst = ends(part)
-        table = pa.table({"src": src, "dst": dst, "ts": pa.array([row.time // SECOND for row in part])})
-        write_parquet(table, tmp_path / name)
+    for name, part in (("a", ROWS[::2]), ("b", ROWS[1::2])):
+        write_parquet(table_of(part), tmp_path / name)
     run = scan([tmp_path / "a", tmp_path / "b"])
     got = {w.window.start: {str(row.host): int(row.peers) for row in w} for w in run}
     assert (got, run.counters.late, len(got)) == (answer(ROWS), 0, 2)

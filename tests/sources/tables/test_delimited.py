@@ -16,10 +16,8 @@ import naive_text
 from superhosts.errors import InputError
 from superhosts.sources.input import Input
 from superhosts.sources.tables.formats import CSV, begin_text, table_format
-from superhosts.sources.tables.mapping import parse_map
-from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import LONGEST_LINE, TextReader
-from table_reading import Drips, options, read, read_file
+from table_reading import Drips, Reading, options, read, read_file
 
 ADDRESSES = st.one_of(
     st.ip_addresses(v=4).map(str),
@@ -37,8 +35,9 @@ TIMES = st.one_of(
 FILLERS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters='\r\n\0"#,'), max_size=9)
 
 
-def read_text(text: str, step: int = 1 << 20, map: str = "") -> object:
-    return read(TextReader(Drips(text.encode(), step), partial(begin_text, "text", CSV, options(map))))
+def read_text(text: str | bytes, step: int = 1 << 20, map: str = "", time: str = "start") -> Reading:
+    data = text if isinstance(text, bytes) else text.encode()
+    return read(TextReader(Drips(data, step), partial(begin_text, "text", CSV, options(map, time=time))))
 
 
 @given(
@@ -78,21 +77,14 @@ def test_a_quote_that_is_not_closed_is_a_character() -> None:
         assert found.bad == 0
 
 
-@pytest.mark.parametrize("start", ["\ufeff", "\n\n", "# a comment\n", "\ufeff# a comment\r\n\r\n"])
-def test_what_may_come_before_the_header(start: str) -> None:
-    found = read_text(start + "src,dst,ts\n1.1.1.1,2.2.2.2,5\n# comment\n\n3.3.3.3,4.4.4.4,6")
-    assert [row[3] for row in found.rows] == [5 * 10**9, 6 * 10**9]
-    assert found.columns == ["src", "dst", "ts"]
-
-
-def test_runs_of_blanks() -> None:
+def test_what_may_come_around_rows() -> None:
+    for start in ("\ufeff", "\n\n", "# a comment\n", "\ufeff# a comment\r\n\r\n"):
+        found = read_text(start + "src,dst,ts\n1.1.1.1,2.2.2.2,5\n# comment\n\n3.3.3.3,4.4.4.4,6")
+        assert [row[3] for row in found.rows] == [5 * 10**9, 6 * 10**9], start
+        assert found.columns == ["src", "dst", "ts"]
     found = read_text("src   dst  time\n  1.1.1.1    2.2.2.2 5   \n3.3.3.3 4.4.4.4 6\n")
     assert [row[3] for row in found.rows] == [5 * 10**9, 6 * 10**9]
-
-
-def test_a_header_that_comes_again_is_no_row() -> None:
-    text = "src,dst,time\r\n1.1.1.1,2.2.2.2,5\r\n"
-    found = read_text(text + text)
+    found = read_text("src,dst,time\r\n1.1.1.1,2.2.2.2,5\r\n" * 2)  # a header that comes again
     assert (len(found.rows), found.bad, found.skipped) == (2, 0, 0)
 
 
@@ -133,17 +125,14 @@ def test_the_last_line_counts_if_it_has_all_fields() -> None:
 
 def test_times_of_the_end() -> None:
     text = "src,dst,start,end,duration\n1.1.1.1,2.2.2.2,100,160,7.5\n"
-    assert naive_text.time("160") == 160 * 10**9
-    by = {
-        which: read(TextReader(Drips(text.encode(), 9), partial(begin_text, "x", CSV, TableOptions(time=which))))
-        for which in ("start", "end")
-    }
-    assert (by["start"].rows[0][3], by["end"].rows[0][3]) == (100 * 10**9, 160 * 10**9)
+    assert [read_text(text, 9, time=time).rows[0][3] for time in ("start", "end")] == [100 * 10**9, 160 * 10**9]
     rows = [f"1.1.1.1,2.2.2.2,100,{duration}" for duration in ("7.5", "-", "00:01:02.5", "x")]
-    text = "\n".join(["src,dst,start,dur", *rows, ""])
-    found = read(TextReader(Drips(text.encode(), 9), partial(begin_text, "x", CSV, TableOptions(time="end"))))
+    found = read_text("\n".join(["src,dst,start,dur", *rows, ""]), 9, time="end")
     assert [row[3] for row in found.rows] == [107_500_000_000, 100 * 10**9, 162_500_000_000]
     assert found.bad == 1
+    for time, header in (("end", "src,dst,start"), ("start", "src,dst,end")):  # It is never replaced by the other.
+        with pytest.raises(InputError, match=f"the {time} of its rows is not known; name its column"):
+            read_text(f"{header}\n1.1.1.1,2.2.2.2,100\n", time=time)
 
 
 def test_a_line_that_never_ends_is_an_error() -> None:
@@ -151,24 +140,13 @@ def test_a_line_that_never_ends_is_an_error() -> None:
         read_text("src,dst,time\n" + "x" * (LONGEST_LINE + 10), 1 << 20)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"\0" * 50,
-        b"\xff\xfe,\xff,\xff",
-        b",,,,,,",
-        b"9" * 400 + b"," + b"9" * 400 + b",1e999",
-        b'"',
-        b'""""',
-        b"\x0b,\x0c,\x1f",
-    ],
-)
-def test_hostile_lines_are_bad_or_skipped_and_harm_no_other(line: bytes) -> None:
-    text = b"src,dst,time\n1.1.1.1,2.2.2.2,5\n" + line + b"\n3.3.3.3,4.4.4.4,6\n"
-    for step in (1, 1000):
-        found = read(TextReader(Drips(text, step), partial(begin_text, "text", CSV, TableOptions())))
-        assert [row[3] for row in found.rows] == [5 * 10**9, 6 * 10**9]
-        assert found.bad + found.skipped == 1
+def test_hostile_lines_are_bad_or_skipped_and_harm_no_other() -> None:
+    long = b"9" * 400 + b"," + b"9" * 400 + b",1e999"
+    for line in (b"\0" * 50, b"\xff\xfe,\xff,\xff", b",,,,,,", long, b'"', b'""""', b"\x0b,\x0c,\x1f"):
+        for step in (1, 1000):
+            found = read_text(b"src,dst,time\n1.1.1.1,2.2.2.2,5\n" + line + b"\n3.3.3.3,4.4.4.4,6\n", step)
+            assert [row[3] for row in found.rows] == [5 * 10**9, 6 * 10**9], line
+            assert found.bad + found.skipped == 1
 
 
 def big_table(rows: int, note: str = "x") -> str:
@@ -178,7 +156,6 @@ def big_table(rows: int, note: str = "x") -> str:
 
 def test_pieces_of_a_file_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 5000)
-    monkeypatch.setattr("superhosts.sources.tables.textreader._MORE_BYTES", 500)
     text = big_table(2000) + "x,bad,10.0.0.1,5\n" + big_table(500, note='"a\nb, c"') + "y,1.1.1.1,2.2.2.2"
     path = tmp_path / "table.csv"
     path.write_text(text)
@@ -193,7 +170,7 @@ def test_pieces_of_a_file_give_the_same_rows(tmp_path: Path, monkeypatch: pytest
 def test_a_field_in_quotes_that_reaches_into_the_next_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newlines: int
 ) -> None:
-    for name, value in {"PIECE_BYTES": 5000, "_MORE_BYTES": 500, "LONGEST_LINE": 20_000}.items():
+    for name, value in {"PIECE_BYTES": 5000, "LONGEST_LINE": 20_000}.items():
         monkeypatch.setattr(f"superhosts.sources.tables.textreader.{name}", value)
     before = big_table(200)[:4990].rpartition("\n")[0] + "\n"
     text = before + '"' + "z" * (5000 - len(before)) + "\n" * newlines + '",9.9.9.9,10.0.0.1,5\n' + big_table(2000)
@@ -206,7 +183,6 @@ def test_a_field_in_quotes_that_reaches_into_the_next_piece(
 
 def test_a_file_that_becomes_shorter_ends_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 5000)
-    monkeypatch.setattr("superhosts.sources.tables.textreader._MORE_BYTES", 500)
     path = tmp_path / "table.csv"
     text = big_table(2000)
     path.write_text(text)
@@ -224,23 +200,13 @@ def test_a_file_that_becomes_shorter_ends_there(tmp_path: Path, monkeypatch: pyt
     assert reader.ended_early == "it has become shorter while it was read"
 
 
-@pytest.mark.parametrize(("time", "start"), [("end", "src,dst,start"), ("start", "src,dst,end")])
-def test_a_time_that_is_not_there_is_never_replaced_by_the_other(time: str, start: str) -> None:
-    text = f"{start}\n1.1.1.1,2.2.2.2,100\n"
-    with pytest.raises(InputError, match=f"the {time} of its rows is not known; name its column"):
-        TextReader(Drips(text.encode(), 9), partial(begin_text, "x", CSV, TableOptions(time=time)))
-
-
-@pytest.mark.parametrize(
-    ("map", "says"),
-    [
+def test_a_column_that_is_to_mean_two_things() -> None:
+    for map, says in (
         ("time=src", "src and time are the same column, src"),
         ("src=1,dst=1", "src and dst are the same column, src"),
         ("time_end=dst,duration=d", "dst and time are the same column, dst"),
         ("time_end=t,duration=t", "time and duration are the same column, t"),
-    ],
-)
-@pytest.mark.parametrize("text", ["src,dst,t,d\n1.1.1.1,2.2.2.2,100,7\n", '{"src":"1.1.1.1","dst":"2","t":5,"d":7}\n'])
-def test_a_column_that_is_to_mean_two_things(map: str, says: str, text: str) -> None:
-    with pytest.raises(InputError, match=says):
-        TextReader(Drips(text.encode(), 99), partial(begin_text, "x", CSV, TableOptions(map=parse_map(map))))
+    ):
+        for text in ("src,dst,t,d\n1.1.1.1,2.2.2.2,100,7\n", '{"src":"1.1.1.1","dst":"2","t":5,"d":7}\n'):
+            with pytest.raises(InputError, match=says):
+                read_text(text, map=map)

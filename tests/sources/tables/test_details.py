@@ -9,12 +9,14 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import naive_details as naive
 import superhosts as sh
 from naive_details import ANSWERED, CONVERSATION, RECORD, packed
-from places import DATA
+from sources.tables.test_logs import real
 from superhosts.errors import InputError
 from superhosts.sources.base import Wants
 from superhosts.sources.folder import FolderSource
@@ -27,43 +29,10 @@ from superhosts.sources.tables.textreader import TextReader
 from table_reading import Drips, options, read, read_file
 
 A, B = "10.1.2.3", "192.0.2.77"
-PROTOCOLS = [
-    "tcp",
-    "TCP",
-    "Udp",
-    "6",
-    "17",
-    "icmp",
-    "1",
-    "ipv6-icmp",
-    "58",
-    "sctp",
-    "GRE",
-    "255",
-    "256",
-    "what",
-    "-",
-    "",
-]
+PROTOCOLS = ["tcp", "TCP", "Udp", "6", "17", "icmp", "1", "ipv6-icmp", "58", "sctp", "GRE"]
+PROTOCOLS += ["255", "256", "what", "-", ""]
 PORTS = ["0", "1", "53", "443", "65535", "65536", "8080.0", "x", "-", "", "1e3", "99999999999", "12345678901234567890"]
-FLAGS = [
-    "0",
-    "2",
-    "18",
-    "0x12",
-    "27",
-    "256",
-    "65536",
-    "...AP.SF",
-    ".AP...",
-    "FSPA",
-    "S",
-    "SYN",
-    "-",
-    "",
-    "0x",
-    "........",
-]
+FLAGS = ["0", "2", "18", "0x12", "27", "256", "65536", "...AP.SF", ".AP...", "FSPA", "S", "SYN", "-", "", "0x", "...."]
 COUNTS = ["0", "1", "1234567", "-", "", "x"]
 WANTED = TableOptions(details=True)
 
@@ -236,11 +205,8 @@ def test_details_of_logs_are_those_of_the_oracle(case: str, tmp_path: Path) -> N
     assert without.details == []
 
 
-def test_every_known_log_has_a_case() -> None:
-    assert {log.name for log in LOGS} - {each.split()[0] for each in CASES} == {"rita"}  # It has neither.
-
-
 def test_a_list_of_rita_has_hosts_that_opened(tmp_path: Path) -> None:
+    assert {log.name for log in LOGS} - {each.split()[0] for each in CASES} == {"rita"}  # It has no details.
     path = tmp_path / "rita.csv"
     path.write_text(f"Source IP,Destination IP,Connections\n{A},{B},5\n")
     assert read_file(path, WANTED).details == [CONVERSATION]
@@ -272,10 +238,6 @@ def test_lines_that_lack_their_last_fields_count_as_without_details(tmp_path: Pa
     assert found.bad == without.bad == 1
     known = [packed(6, None, 80, None), packed(17, None, None, None), 0, packed(6, None, 81, None)]
     assert found.details == [RECORD + each for each in known]
-
-
-def test_columns_that_are_not_there_are_unknown(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
     path.write_text(f"src,dst,time\n{A},{B},1\n")
     assert read_file(path, WANTED).details == [RECORD]
 
@@ -302,31 +264,26 @@ def test_ends_that_are_mapped_need_not_be_who_opened(tmp_path: Path) -> None:
     assert read_file(path, asked).details[0] & (RECORD | CONVERSATION) == RECORD
 
 
-@pytest.mark.parametrize("is_json", [False, True])
-def test_text_that_comes_in_pieces(is_json: bool) -> None:
+def test_text_that_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make, expected, _ = CASES["jsonl"]
     drawn = Random(3)
     records = [make(drawn) for _ in range(6)]
-    data = written(records, "json" if is_json else ",", "table").encode()
-    for step in range(1, len(data) + 1):
-        found = read(TextReader(Drips(data, step), partial(begin_text, "text", JSON_LINES if is_json else CSV, WANTED)))
-        assert found.details == [expected(record) for record in records]
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_pieces_of_a_file(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for how, log in (("json", JSON_LINES), (",", CSV)):
+        data = written(records, how, "table").encode()
+        for step in (1, 2, 3, 5, 8, 13, 64, 200):
+            found = read(TextReader(Drips(data, step), partial(begin_text, "text", log, WANTED)))
+            assert found.details == [expected(record) for record in records]
     monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 3000)
     drawn = Random(4)
     records = [zeek(drawn) for _ in range(500)]
     path = tmp_path / "conn.log"
     path.write_text(written(records, "\t", "zeek"))
-    assert read_file(path, options(threads=threads, details=True)).details == [naive.of_zeek(each) for each in records]
+    for threads in (1, 3):
+        found = read_file(path, options(threads=threads, details=True))
+        assert found.details == [naive.of_zeek(each) for each in records]
 
 
 def test_all_formats_give_the_same_details(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     drawn = Random(8)
     records = [zeek(drawn) for _ in range(400)]
     for record in records:  # Some columns are numbers in tables.
@@ -354,9 +311,6 @@ def test_all_formats_give_the_same_details(tmp_path: Path) -> None:
 
 
 def test_a_zeek_log_without_states(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     drawn = Random(9)
     records = [zeek(drawn) for _ in range(200)]
     for record in records:
@@ -370,9 +324,8 @@ def test_a_zeek_log_without_states(tmp_path: Path) -> None:
     assert read_file(tmp_path / "conn.parquet", WANTED).details == expected
 
 
-def test_what_lies_behind_a_null_is_unknown(tmp_path: Path) -> None:
-    import pyarrow as pa
-
+def test_missing_values_of_columns_are_unknown(tmp_path: Path) -> None:
+    """Whatever lies behind a null."""
     texts = pa.array(["tcp", "udp"])
     _, offsets, data = texts.buffers()
     proto = pa.StringArray.from_buffers(2, offsets, data, pa.py_buffer(b"\x01"))
@@ -380,12 +333,6 @@ def test_what_lies_behind_a_null_is_unknown(tmp_path: Path) -> None:
     with pa.OSFile(str(tmp_path / "rows.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     assert read_file(tmp_path / "rows.arrow", WANTED).details == [RECORD + packed(6, None, None, None), RECORD]
-
-
-def test_missing_values_of_columns_are_unknown(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     columns = {"src": [A] * 3, "dst": [B] * 3, "time": [1] * 3, "proto": ["tcp", None, "udp"], "dport": [80, 81, None]}
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table({**columns, "flags": [[1], [2], [3]]}), path)
@@ -407,9 +354,6 @@ def test_rows_of_clickhouse() -> None:
 
 
 def test_dropped_rows_drop_their_details_and_both_families_have_theirs(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     ends = [("10.0.0.1", "10.0.0.2"), ("x", "10.0.0.2"), ("2001:db8::1", "2001:db8::2"), ("10.0.0.1", "2001:db8::2")]
     rows = [(*ends[i % 4], -1 if i % 7 == 3 else i, i) for i in range(100)]
     columns = dict(zip(("src", "dst", "time", "dport"), map(list, zip(*rows, strict=True)), strict=True))
@@ -442,12 +386,6 @@ def test_a_folder_gives_details_of_its_logs_and_reading_again_does(tmp_path: Pat
         assert [batch.details.tolist() for block in each.blocks() for batch in block] == [expected]  # type: ignore[union-attr]
 
 
-def real(name: str) -> Path:
-    if not (DATA / name).exists():
-        pytest.skip("real files are not here")
-    return DATA / name
-
-
 def zeek_records(text: str) -> Iterator[Record]:
     names: list[str] = []
     for line in text.splitlines():
@@ -457,20 +395,14 @@ def zeek_records(text: str) -> Iterator[Record]:
             yield dict(zip(names, line.split("\t"), strict=True))
 
 
-def test_a_real_zeek_log() -> None:
+def test_real_logs() -> None:
     path = real("zeek-conn.00_00_00-01_00_00.log.gz")
     expected = [naive.of_zeek(each) for each in zeek_records(gzip.decompress(path.read_bytes()).decode())]
     assert read_file(path, WANTED).details == expected
-
-
-def test_a_real_argus_log() -> None:
     path = real("argus.binetflow")
     names, *rows = [[each.strip() for each in line.split(",")] for line in path.read_text().splitlines()]
     expected = [naive.of_argus(dict(zip(names, row, strict=False))) for row in rows]
     assert read_file(path, WANTED).details == expected
-
-
-def test_a_real_eve_log() -> None:
     expected = []
     for line in real("suricata-eve.json").read_text().splitlines():
         event = json.loads(line)

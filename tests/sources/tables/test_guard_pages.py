@@ -64,9 +64,9 @@ def test_walks_over_lines(between_guards: Bytes, format: str) -> None:
         for data in (between_guards[: size + PADDING], between_guards[-size - PADDING :]):
             for final in (False, True):
                 data[:size] = text
-                walker.walk(data, (0, size), layout, line=1, final=final)
+                walker.walk(data, (0, size), layout, final=final)
             data[:size] = text
-            walker.last(data, (0, size - 1), layout, line=1)
+            walker.last(data, size - 1, layout)
 
 
 def test_addresses_at_the_end_of_memory(between_guards: Bytes) -> None:

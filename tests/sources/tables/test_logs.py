@@ -34,6 +34,7 @@ EVE = {
 }
 GCP = {"src_ip": A, "dest_ip": B, "src_port": 5, "protocol": 6}
 GCP_TIMES = {"start_time": "2023-11-14T22:13:20.25Z", "end_time": "2023-11-14T22:13:27.5Z"}
+GOFLOW2_TIMES = {"time_flow_start_ns": START, "time_flow_end_ns": END}
 NSG = {"flows": [{"rule": "r", "flows": [{"mac": "00", "flowTuples": [f"1700000000,{A},{B},1,2,T,O,A,B,,,,"]}]}]}
 VNET = {
     "flows": [
@@ -77,27 +78,11 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "goflow2": (
         "goflow2",
-        json.dumps(
-            {
-                "time_received_ns": END + 5,
-                "time_flow_start_ns": START,
-                "time_flow_end_ns": END,
-                "src_addr": A,
-                "dst_addr": B,
-            }
-        ),
+        json.dumps({"time_received_ns": END + 5, "src_addr": A, "dst_addr": B, **GOFLOW2_TIMES}),
     ),
     "goflow2 of old": (
         "goflow2",
-        json.dumps(
-            {
-                "Type": "NETFLOW_V5",
-                "TimeReceived": 1700000009,
-                "SrcAddr": A,
-                "DstAddr": B,
-                "TimeFlowStartMs": START // 10**6,
-            }
-        ),
+        json.dumps({"TimeReceived": 1700000009, "SrcAddr": A, "DstAddr": B, "TimeFlowStartMs": START // 10**6}),
     ),
     "pmacct in JSON": (
         "pmacct",
@@ -171,36 +156,25 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
+LACK_END = {
+    *("zeek's notice.log", "zeek's notice.log in JSON", "zeek in JSON with dates"),
+    *("goflow2 of old", "pmacct without a start", "ntopng of ClickHouse"),
+}
+
+
 @pytest.mark.parametrize("case", TEXTS)
 def test_a_log_is_recognised_and_its_fields_are_found(case: str, tmp_path: Path) -> None:
     name, text = TEXTS[case]
-    for packed in (False, True):
-        path = tmp_path / "log"
+    path = tmp_path / "log"
+    for packed in (True, False):
         path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
         found = read_file(path)
-        assert found.format == name
-        family_ends = [(row[0], row[1], row[2]) for row in found.rows]
-        assert family_ends == [(4, naive_text.address(A)[1], naive_text.address(B)[1])]
-        assert found.bad == 0
+        assert (found.format, found.bad) == (name, 0)
+        assert [row[:3] for row in found.rows] == [(4, naive_text.address(A)[1], naive_text.address(B)[1])]
         assert found.rows[0][3] in ((0,) if name == "rita" else (START, WHOLE_SECONDS))
-
-
-@pytest.mark.parametrize(
-    "case", [case for case, (name, _) in TEXTS.items() if name not in ("rita", "azure", "csv", "jsonl")]
-)
-def test_the_end_of_a_record(case: str, tmp_path: Path) -> None:
-    text = TEXTS[case][1]
-    lacks_end = {
-        "zeek's notice.log",
-        "zeek's notice.log in JSON",
-        "goflow2 of old",
-        "pmacct without a start",
-        "ntopng of ClickHouse",
-        "zeek in JSON with dates",
-    }
-    found = read_file(written(tmp_path / "log", text), TableOptions(time="end"))
-    expected = {START, WHOLE_SECONDS} if case in lacks_end else {END, 1_700_000_007 * 10**9}
-    assert found.rows[0][3] in expected
+    if name not in ("rita", "azure", "csv", "jsonl"):
+        expected = {START, WHOLE_SECONDS} if case in LACK_END else {END, 1_700_000_007 * 10**9}
+        assert read_file(path, TableOptions(time="end")).rows[0][3] in expected
 
 
 def test_every_format_of_text_has_a_case() -> None:
@@ -208,20 +182,15 @@ def test_every_format_of_text_has_a_case() -> None:
     assert {name for name, _ in TEXTS.values()} >= {name for name in names if "binary" not in name}
 
 
-def test_a_table_with_tabs_may_be_called_one(tmp_path: Path) -> None:
+def test_formats_by_their_names(tmp_path: Path) -> None:
     path = written(tmp_path / "log", f"a\tb\tc\n{A}\t{B}\t5\n")
     found = read_file(path, options("src=a,dst=b,time=c"), "tsv")
     assert (found.format, len(found.rows)) == ("tsv", 1)
-
-
-@pytest.mark.parametrize("head", [b"PAR1\x15", b"ARROW1", b"\xd4\xc3\xb2\xa1", b"\x89CUBE\r\n\x1a"])
-def test_a_text_format_for_what_is_no_text_is_said_to_be_wrong(tmp_path: Path, head: bytes) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(head + bytes(range(256)))
-    with pytest.raises(
-        InputError, match=r'expected text \(a Zeek log\), found binary data; without format="zeek" the content decides'
-    ):
-        read_file(path, name="zeek")
+    wrong = r'expected text \(a Zeek log\), found binary data; without format="zeek" the content decides'
+    for head in (b"PAR1\x15", b"ARROW1", b"\xd4\xc3\xb2\xa1", b"\x89CUBE\r\n\x1a"):
+        path.write_bytes(head + bytes(range(256)))
+        with pytest.raises(InputError, match=wrong):
+            read_file(path, name="zeek")
 
 
 def test_logs_that_are_concatenated_may_have_other_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,20 +251,14 @@ def test_zeek_logs_that_raised_a_type_error(name: str, rows: int, bad: int) -> N
     assert (len(found.rows), found.bad) == (rows, bad)
 
 
-def test_summaries_of_nfdump_are_no_rows(tmp_path: Path) -> None:
-    text = TEXTS["nfdump 1.6"][1]
-    found = read_file(written(tmp_path / "nf.csv", text * 3))
+def test_what_is_no_record(tmp_path: Path) -> None:
+    """Summaries of nfdump, records of AWS without data, and other events of Suricata."""
+    found = read_file(written(tmp_path / "nf.csv", TEXTS["nfdump 1.6"][1] * 3))
     assert (len(found.rows), found.bad, found.skipped) == (3, 0, 0)
-
-
-def test_records_without_data_are_skipped(tmp_path: Path) -> None:
     line = TEXTS["aws"][1]
     none = f"2 123456789010 eni-1 - - - - - - - {S} 1700000007 - NODATA\n"
     found = read_file(written(tmp_path / "aws.log", none + line + none.replace("NODATA", "SKIPDATA")))
     assert (found.format, len(found.rows), found.bad, found.skipped) == ("aws", 1, 0, 2)
-
-
-def test_other_events_are_skipped(tmp_path: Path) -> None:
     others = [{**EVE, "event_type": kind} for kind in ("dns", "stats", "http", "alert", "a_long_name_of_an_event")]
     del others[1]["src_ip"], others[1]["dest_ip"]
     text = "".join(json.dumps(each) + "\n" for each in (*others, EVE))
@@ -311,16 +274,9 @@ def test_an_alert_ends_when_it_was_written(tmp_path: Path) -> None:
 
 
 def test_addresses_of_both_families(tmp_path: Path) -> None:
-    records = [
-        {
-            "IPV4_SRC_ADDR": "0.0.0.0",
-            "IPV4_DST_ADDR": "0.0.0.0",
-            "IPV6_SRC_ADDR": "2001:db8::1",
-            "IPV6_DST_ADDR": "2001:db8::2",
-        },
-        {"IPV4_SRC_ADDR": A, "IPV4_DST_ADDR": B, "IPV6_SRC_ADDR": "::", "IPV6_DST_ADDR": "::"},
-        {"IPV6_SRC_ADDR": "::", "IPV6_DST_ADDR": "ff02::1"},
-    ]
+    names = "IPV6_SRC_ADDR", "IPV6_DST_ADDR", "IPV4_SRC_ADDR", "IPV4_DST_ADDR"
+    ends = ("2001:db8::1", "2001:db8::2", "0.0.0.0", "0.0.0.0"), ("::", "::", A, B), ("::", "ff02::1")
+    records = [dict(zip(names, each, strict=False)) for each in ends]
     text = "".join(json.dumps({**record, "FIRST_SWITCHED": 5}) + "\n" for record in records)
     found = read_file(written(tmp_path / "ntop.json", text))
     assert [row[0] for row in found.rows] == [6, 4, 6]

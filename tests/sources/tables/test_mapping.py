@@ -29,23 +29,17 @@ def test_a_map() -> None:
     assert as_map(None) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
+def test_a_map_that_makes_no_sense() -> None:
+    for text, says in (
         ("", "it names no column; write it like src=COLUMN,dst=COLUMN,time=COLUMN"),
         ("src", "'src': write it like src=COLUMN,dst=COLUMN,time=COLUMN; it may name src, dst, time, "),
         ("host=a", "'host=a': write it like"),
         ("src=", "src= names no column"),
         ("src=a,src=b", "src is given twice"),
-    ],
-)
-def test_a_map_that_makes_no_sense(text: str, says: str) -> None:
-    with pytest.raises(UsageError, match=f'^map="{text}": ') as error:
-        parse_map(text)
-    assert says in str(error.value)
-
-
-def test_a_dictionary_that_makes_no_sense() -> None:
+    ):
+        with pytest.raises(UsageError, match=f'^map="{text}": ') as error:
+            parse_map(text)
+        assert says in str(error.value)
     with pytest.raises(UsageError, match="'host'"):
         as_map({"host": "a"})
     with pytest.raises(UsageError, match="it names no column"):
@@ -54,17 +48,17 @@ def test_a_dictionary_that_makes_no_sense() -> None:
         TableOptions(time="middle")
 
 
-@pytest.mark.parametrize(("src", "dst"), ENDS)
-def test_usual_names_of_the_ends(src: str, dst: str) -> None:
-    found = resolve(None, ["x", dst.upper(), src.upper(), "y"], "f")
-    assert (found.src, found.dst, found.time) == (Column(src.upper()), Column(dst.upper()), None)
-
-
-@pytest.mark.parametrize("name", STARTS)
-def test_usual_names_of_times(name: str) -> None:
-    assert resolve(None, ["src", "dst", name, "te", "dur"], "f") == Mapping(
-        Column("src"), Column("dst"), Column(name), Column("te"), Column("dur")
-    )
+def test_usual_names() -> None:
+    for src, dst in ENDS:
+        found = resolve(None, ["x", dst.upper(), src.upper(), "y"], "f")
+        assert (found.src, found.dst, found.time) == (Column(src.upper()), Column(dst.upper()), None)
+    for name in STARTS:
+        expected = Mapping(Column("src"), Column("dst"), Column(name), Column("te"), Column("dur"))
+        assert resolve(None, ["src", "dst", name, "te", "dur"], "f") == expected
+    assert tuple(format.name for format in FORMATS) == FORMAT_NAMES
+    for names in (STARTS, STOPS, DURATIONS):
+        assert len(set(names)) == len(names)
+        assert all(name == name.lower() for name in names)
 
 
 def test_what_is_asked_for_is_not_guessed() -> None:
@@ -88,6 +82,8 @@ def test_columns_that_are_not_there() -> None:
     assert str(error.value) == 'f.parquet: map="dst=c": it has no such column; its columns: a, b'
     with pytest.raises(InputError, match="and 70 more"):
         resolve(None, [f"c{i}" for i in range(100)], "f")
+    with pytest.raises(InputError, match=r"^f: src and dst are the same column, a; its columns: a, b"):
+        resolve(parse_map("src=a,dst=a"), ["a", "b"], "f")
     with pytest.raises(InputError, match="dport=5"):
         resolve(parse_map("dport=5"), ["src", "dst"], "f")
 
@@ -104,15 +100,3 @@ def test_the_end_of_a_record() -> None:
         row_times(Mapping(time=Column("ts")), "end", columns, "f")
     with pytest.raises(InputError, match="the start of its rows is not known"):
         row_times(Mapping(time_end=Column("te")), "start", columns, "f")
-
-
-def test_lists_of_names_are_in_order() -> None:
-    assert tuple(format.name for format in FORMATS) == FORMAT_NAMES
-    for names in (STARTS, STOPS, DURATIONS):
-        assert len(set(names)) == len(names)
-        assert all(name == name.lower() for name in names)
-
-
-def test_both_ends_are_different_columns() -> None:
-    with pytest.raises(InputError, match=r"^f: src and dst are the same column, a; its columns: a, b"):
-        resolve(parse_map("src=a,dst=a"), ["a", "b"], "f")

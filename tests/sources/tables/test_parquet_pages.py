@@ -18,7 +18,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts.errors import InputError
 from superhosts.sources.tables.arrow import Places
 from superhosts.sources.tables.parquet import (
     ParquetReader,
@@ -26,7 +25,6 @@ from superhosts.sources.tables.parquet import (
     UnsupportedPage,
     _plain,
     have_values,
-    pages_of,
     parse_lengths,
     take_runs,
 )
@@ -51,15 +49,11 @@ KINDS = {
 WRITING: dict[str, dict[str, Any]] = {
     "as usual": {},
     "without dictionaries": {"use_dictionary": False},
-    "a dictionary that is too small": {
-        "dictionary_pagesize_limit": 2000,
-        "data_page_size": 500,
-        "write_batch_size": 50,
-    },
-    "pages of version 2": {"data_page_version": "2.0", "data_page_size": 700, "write_batch_size": 100},
+    "a small dictionary": {"dictionary_pagesize_limit": 2000, "data_page_size": 500, "write_batch_size": 50},
+    "small pages": {"data_page_size": 700, "write_batch_size": 100},
     "version 1.0": {"version": "1.0"},
     "zstd": {"compression": "zstd"},
-    "gzip": {"compression": "gzip", "data_page_version": "2.0"},
+    "gzip": {"compression": "gzip"},
     "not compressed": {"compression": "none"},
     "row groups": {"row_group_size": 777},
     "no statistics": {"write_statistics": False},
@@ -84,29 +78,15 @@ def test_what_was_written_is_read() -> None:
     pairs |= {(kind, writing) for kind in ("uint32", "text") for writing in WRITING}
     for kind, writing in sorted(pairs):
         expected = [number & 0xFFFF for number in NUMBERS] if kind == "uint16" else NUMBERS
-        read = pages(written({"other": NUMBERS, "a": KINDS[kind]}, **WRITING[writing]))
-        assert read is not None
-        assert np.array_equal(read[0], expected), (kind, writing)
+        for nullable in (True, False):
+            schema = pa.schema([("other", pa.int64()), pa.field("a", KINDS[kind].type, nullable=nullable)])
+            read = pages(written(pa.table([NUMBERS, KINDS[kind]], schema), **WRITING[writing]), "a", "other")
+            assert read is not None
+            assert np.array_equal(read, [expected, NUMBERS]), (kind, writing)
 
 
-@pytest.mark.parametrize("kind", ["uint32", "text"])
-def test_columns_that_cannot_be_null(kind: str) -> None:
-    schema = pa.schema([pa.field("a", KINDS[kind].type, nullable=False)])
-    for version in ("1.0", "2.0"):
-        read = pages(written(pa.table([KINDS[kind]], schema), data_page_version=version))
-        assert read is not None
-        assert read[0].tolist() == NUMBERS
-
-
-def test_two_columns() -> None:
-    read = pages(written({"a": NUMBERS, "b": TEXTS}), "b", "a")
-    assert read is not None
-    assert [column.tolist() for column in read] == [NUMBERS, NUMBERS]
-
-
-@pytest.mark.parametrize(
-    ("column", "options"),
-    [
+def test_what_is_left_to_pyarrow() -> None:
+    for column, options in [
         (pa.array([], pa.uint32()), {}),
         (pa.array([1, None, 3]), {}),
         (pa.array(["1.1.1.1", None]), {"data_page_version": "2.0"}),
@@ -128,15 +108,13 @@ def test_two_columns() -> None:
         (pa.array([1, 2]), {"column_encoding": "BYTE_STREAM_SPLIT", "use_dictionary": False}),
         (pa.array(TEXTS), {"column_encoding": "DELTA_BYTE_ARRAY", "use_dictionary": False}),
         (pa.array(TEXTS), {"compression": "lz4"}),
-    ],
-    ids=str,
-)
-def test_what_is_left_to_pyarrow(column: Any, options: dict[str, Any]) -> None:
-    assert pages(written({"a": column}, **options)) is None
-
-
-def test_two_columns_of_one_name_are_left_to_pyarrow() -> None:
+        (pa.array(TEXTS), {"data_page_version": "2.0"}),
+    ]:
+        assert pages(written({"a": column}, **options)) is None, (column, options)
     assert pages(written(pa.table([KINDS["uint32"], KINDS["uint32"]], ["a", "a"]))) is None
+    inside = pa.array([{"b": 1}, {"b": 2}], pa.struct([pa.field("b", pa.int64(), nullable=False)]))
+    schema = pa.schema([pa.field("a", inside.type, nullable=False), ("a.b", pa.int64())])
+    assert pages(written(pa.table([inside, pa.array([10, 20])], schema)), "a.b") is None  # two columns of one path
 
 
 def test_a_table_of_which_some_row_groups_are_odd(tmp_path: Path) -> None:
@@ -158,7 +136,7 @@ def test_rows_come_from_pages_with_their_times(tmp_path: Path, monkeypatch: pyte
         raise AssertionError("not by way of Arrow")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ParquetReader, "_read_tables", refuse)
+        patched.setattr(ParquetReader, "_convert", refuse)
         assert found(tmp_path / "a.parquet", window="1m") == plain
     monkeypatch.setattr(PlainPages, "read", lambda *_: None)
     assert found(tmp_path / "a.parquet", window="1m") == plain
@@ -166,7 +144,7 @@ def test_rows_come_from_pages_with_their_times(tmp_path: Path, monkeypatch: pyte
 
 SMALL = [
     written({"src": TEXTS[:200], "dst": NUMBERS[:200]}),
-    written({"src": TEXTS[2400:2700], "dst": NUMBERS[2400:2700]}, use_dictionary=False, data_page_version="2.0"),
+    written({"src": TEXTS[2400:2700], "dst": NUMBERS[2400:2700]}, use_dictionary=False),
 ]
 
 
@@ -180,24 +158,6 @@ def test_damage_is_an_error_or_other_rows(file: bytes, changes: list[tuple[float
     read = pages(bytes(damaged), "src", "dst")
     rows = pq.ParquetFile(io.BytesIO(file)).metadata.num_rows
     assert read is None or [len(column) for column in read] == [rows, rows]
-
-
-@given(st.sampled_from(SMALL), st.integers(0, 3000))
-def test_any_bytes_are_pages_or_odd(file: bytes, begin: int) -> None:
-    chunk = np.frombuffer(file, np.uint8)[4 + begin :]
-    try:
-        for page in pages_of(chunk):
-            assert 0 <= page.begin <= page.end <= len(chunk)
-    except UnsupportedPage:
-        pass
-
-
-def test_a_field_that_is_cut_off_behind_a_whole_page_ends_the_reading() -> None:
-    page = bytes([0x15, 0, 0x15, 0, 0x15, 0, 0x2C, 0x15, 0, 0x15, 0, 0x15, 6, 0, 0])
-    found = pages_of(np.frombuffer(page + b"\x0c\x81", np.uint8))
-    assert next(found).kind == 0
-    with pytest.raises(UnsupportedPage):
-        next(found)
 
 
 def test_a_codec_that_does_not_exist_is_no_end_of_the_process(tmp_path: Path) -> None:
@@ -216,10 +176,10 @@ def test_a_codec_that_does_not_exist_is_no_end_of_the_process(tmp_path: Path) ->
 @pytest.mark.parametrize("codec", ["snappy", "gzip", "zstd"])
 def test_fewer_bytes_than_a_header_says_are_never_filled_with_others(codec: str) -> None:
     packed = np.frombuffer(pa.Codec(codec).compress(b"abcd" * 10, asbytes=True), np.uint8)
-    assert _plain(packed, 40, True).tobytes() == b"abcd" * 10
+    assert _plain(packed, 40).tobytes() == b"abcd" * 10
     for size in (39, 41, 4000):
         with pytest.raises(UnsupportedPage):
-            _plain(packed, size, True)
+            _plain(packed, size)
 
 
 def test_places_that_lie_outside_of_the_file_are_left_to_pyarrow() -> None:
@@ -233,14 +193,6 @@ def test_places_that_lie_outside_of_the_file_are_left_to_pyarrow() -> None:
     assert PlainPages(Places(len(file), fail), opened, ("a",)).read([0]) is None
 
 
-def test_a_column_within_another_is_not_taken_for_one_of_the_same_path() -> None:
-    inside = pa.array([{"b": 1}, {"b": 2}], pa.struct([pa.field("b", pa.int64(), nullable=False)]))
-    table = pa.table(
-        [inside, pa.array([10, 20])], pa.schema([pa.field("a", inside.type, nullable=False), ("a.b", pa.int64())])
-    )
-    assert pages(written(table), "a.b") is None
-
-
 def test_a_page_that_claims_much_takes_no_memory() -> None:
     """Bytes that decompress to two gigabytes, says their header, are left to pyarrow, which looks at the bytes."""
     file = bytearray(written({"a": TEXTS}, use_dictionary=False))
@@ -249,23 +201,14 @@ def test_a_page_that_claims_much_takes_no_memory() -> None:
     assert pages(bytes(file)) is None
 
 
-@given(st.lists(st.booleans(), max_size=70), st.lists(st.integers(1, 30), max_size=10))
-def test_definition_levels(bits: list[bool], runs: list[int]) -> None:
-    levels = bytearray()
-    expected: list[bool] = []
-    for run in runs:
-        levels += bytes([run << 1, 1])
-        expected += [True] * run
+@given(st.lists(st.booleans(), min_size=1, max_size=70))
+def test_definition_levels(bits: list[bool]) -> None:
     groups = (len(bits) + 7) // 8
-    if groups:
-        levels.append(groups << 1 | 1)
-        levels += sum(bit << place for place, bit in enumerate(bits)).to_bytes(groups, "little")
-    expected += bits
-    read = np.frombuffer(bytes(levels), np.uint8)
-    assert have_values(read, len(expected)) == all(expected)
-    if not bits:
-        with pytest.raises(UnsupportedPage):
-            have_values(read, len(expected) + 1)
+    packed = bytes([groups << 1 | 1]) + sum(bit << place for place, bit in enumerate(bits)).to_bytes(groups, "little")
+    for levels in (packed, bytes([len(bits) << 1, all(bits)])):
+        assert have_values(np.frombuffer(levels, np.uint8), len(bits)) == all(bits)
+        assert not have_values(np.frombuffer(levels, np.uint8), 8 * groups + 1)
+        assert not have_values(np.frombuffer(levels[:-1], np.uint8), len(bits))
 
 
 def naive_runs(data: bytes, width: int, count: int) -> list[int]:
@@ -298,7 +241,7 @@ def naive_runs(data: bytes, width: int, count: int) -> list[int]:
 def test_runs_are_those_of_a_plain_reader(data: bytes, width: int, count: int) -> None:
     known = np.arange(1000, 1200, dtype=np.uint32)
     taken = np.zeros(count, np.uint32)
-    whole = take_runs(np.frombuffer(data, np.uint8), 0, width, known, taken)
+    whole = take_runs(np.frombuffer(bytes([width]) + data, np.uint8), 0, known, taken)
     try:
         indices = naive_runs(data, width, count)
     except IndexError:
@@ -323,28 +266,7 @@ def test_loops_stay_within_their_memory() -> None:
         assert parse_lengths(data, 0, addresses[:5])
         data[DRAW.randrange(len(data))] = DRAW.randrange(256)
         parse_lengths(data, 0, addresses)
-        take_runs(data, 0, DRAW.randrange(33), known, addresses)
-
-
-def test_damaged_pages_are_an_error_of_one_line(tmp_path: Path) -> None:
-    file = bytearray(SMALL[0])
-    file[4:40] = bytes(36)
-    (tmp_path / "a.parquet").write_bytes(file)
-    with pytest.raises(InputError, match="damaged Parquet file") as raised:
-        found(tmp_path / "a.parquet", window="all")
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("bad", [0, 49, 50])
-def test_an_index_that_names_no_value_is_found_in_a_long_run(bad: int) -> None:
-    indices = [7] * 50 + [3] * 6
-    indices[bad] = 201
-    bits = sum(index << (8 * place) for place, index in enumerate(indices))
-    data = np.frombuffer(bytes([7 << 1 | 1]) + bits.to_bytes(56, "little") + bytes(8), np.uint8)
-    taken = np.zeros(56, np.uint32)
-    assert take_runs(data, 0, 8, np.arange(202, dtype=np.uint32), taken)
-    assert taken.tolist() == indices
-    assert not take_runs(data, 0, 8, np.arange(200, dtype=np.uint32), taken)
+        take_runs(data, 0, known, addresses)
 
 
 def test_rows_without_a_time_are_bad_and_shown_where_all_addresses_are_good(tmp_path: Path) -> None:

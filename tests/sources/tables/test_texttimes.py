@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -40,15 +39,14 @@ def test_times_are_those_of_the_oracle(text: str, unit: str) -> None:
     assert parsed(text, unit) == naive_text.time(text, unit)
 
 
-@pytest.mark.parametrize("number", [10**11 - 1, 10**11, 10**14 - 1, 10**14, 10**17 - 1, 10**17])
-def test_the_magnitude_says_the_unit(number: int) -> None:
-    assert parsed(str(number)) == naive_text.time(str(number))
-    assert parsed(f"{number}.5") == naive_text.time(f"{number}.5")
+def test_the_magnitude_says_the_unit() -> None:
+    for number in (10**11 - 1, 10**11, 10**14 - 1, 10**14, 10**17 - 1, 10**17):
+        for text in (str(number), f"{number}.5"):
+            assert parsed(text) == naive_text.time(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_durations() -> None:
+    for text, expected in (
         ("7.25", 7_250_000_000),
         ("0", 0),
         ("01:02:03.5", 3_723_500_000_000),
@@ -56,9 +54,7 @@ def test_the_magnitude_says_the_unit(number: int) -> None:
         ("1:9223372036", None),
         (":1", None),
         ("-1", None),
-    ],
-)
-def test_durations(text: str, expected: int | None) -> None:
-    data = np.frombuffer(text.encode() + bytes(PADDING), np.uint8)
-    found = parse_duration(data.ctypes.data, data.ctypes.data + len(text), UNIT_DIGITS["s"])
-    assert found == (NO_TIME if expected is None else expected)
+    ):
+        data = np.frombuffer(text.encode() + bytes(PADDING), np.uint8)
+        found = parse_duration(data.ctypes.data, data.ctypes.data + len(text), UNIT_DIGITS["s"])
+        assert found == (NO_TIME if expected is None else expected), text

@@ -76,18 +76,6 @@ def test_labels_in_the_texts_of_rules_and_panels_exist() -> None:
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= known
 
 
-def test_panels_lie_side_by_side() -> None:
-    """None covers another, and none is wider than the page."""
-    taken: set[tuple[int, int]] = set()
-    for panel in DASHBOARD["panels"]:
-        place = panel["gridPos"]
-        cells = {(place["x"] + x, place["y"] + y) for x in range(place["w"]) for y in range(place["h"])}
-        assert not cells & taken, panel["title"]
-        assert all(x < 24 for x, _ in cells)
-        taken |= cells
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-
-
 def test_panels_ask_the_chosen_source_about_the_chosen_programs() -> None:
     names = {each["name"] for each in DASHBOARD["templating"]["list"]}
     assert names == {"datasource", "instance"}

@@ -59,7 +59,6 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tupl
 
 
 def documented() -> dict[str, tuple[str, str]]:
-    """Return the kind of each metric on the page, and the cell of its labels."""
     rows = re.findall(r"(?m)^\| `(superhosts_\w+)` \| (\w+) \|(.*)$", PAGE)
     return {name: (kind, cells.split("|")[0]) for name, kind, cells in rows}
 
@@ -85,7 +84,7 @@ def test_what_sites_tell_has_the_label_of_the_page() -> None:
     roster = Roster()
     for _ in range(ENOUGH):
         roster.told("ams", "1", 1, (2, 3))
-    found = {each.name: each for each in of_roster(roster)()}
+    found = {each.name: each for each in of_roster(roster)}
     for name in TOLD_OVER_NATS:
         assert [sample.labels for sample in found[name].samples] == [{"site": "ams"}]
         assert re.findall(r"`(\w+)`", documented()[name][1]) == ["site"]

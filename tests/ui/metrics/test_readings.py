@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,21 +10,11 @@ import superhosts as sh
 from superhosts.core.pairs import Window
 from superhosts.pipeline.network import REASONS
 from superhosts.pipeline.scan import Counters
-from superhosts.ui.metrics import (
-    MOST_SITES,
-    PREFIX,
-    PartState,
-    Reading,
-    Sites,
-    of_scan,
-    of_sites,
-    state_of,
-    why_no_link,
-)
+from superhosts.ui.metrics import MOST_SITES, PREFIX, PartState, Sites, of_scan, of_sites, state_of, why_no_link
 
 
-def by_name(reading: Reading) -> dict[str, Any]:
-    return {metric.name.removeprefix(PREFIX): metric for metric in reading()}
+def by_name(reading: Iterator[Any]) -> dict[str, Any]:
+    return {metric.name.removeprefix(PREFIX): metric for metric in reading}
 
 
 def values(metric: Any) -> dict[Any, float]:

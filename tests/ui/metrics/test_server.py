@@ -34,7 +34,6 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def hasty() -> Iterator[Server]:
-    """A server with little patience."""
     made = Server(ANYWHERE, ROUTES, reading=0.2, writing=0.2)
     yield made
     made.close()
@@ -45,7 +44,6 @@ def connect(server: Server) -> socket.socket:
 
 
 def send(server: Server, request: bytes) -> bytes:
-    """Send something, and return all that comes back."""
     with connect(server) as client, contextlib.suppress(ConnectionError):
         client.sendall(request)
         answer = b""
@@ -56,7 +54,6 @@ def send(server: Server, request: bytes) -> bytes:
 
 
 def is_fine(server: Server) -> bool:
-    """Return True if a usual client gets its answer, in the end."""
     return bool(wait_for(lambda: ask(f"http://{server.place}/ok").text == "fine\n", "an answer"))
 
 

@@ -151,7 +151,6 @@ class Alerts:
 
 
 def sites() -> dict[str, dict[str, Any]]:
-    """What the hub knows of its sites."""
     end = (NOON + WINDOWS * LENGTH) / 1e9
     known = {"version": "1.0", "window_end": end, "spool_sketches": 0, "spool_bytes": 0, "refused": 0, "clock": 0.1}
     return {
@@ -238,13 +237,11 @@ IMAGE = ROOT / "docs" / "images" / "top.svg"
 
 
 def snapshot(name: str, size: str) -> str:
-    """Return the text of a screen."""
     lines = text_of(asyncio.run(picture(*PICTURES[name], size=SIZES[size])))
     return "\n".join(lines) + "\n"
 
 
 def image() -> str:
-    """Return the picture of the documentation."""
     return without_fonts(asyncio.run(picture(size=(116, 15))))
 
 

@@ -50,8 +50,6 @@ def answers() -> dict[str, Any]:
 
 
 class Answering(LocalFeed):
-    """A feed with the answers that were made for it."""
-
     def __init__(self, found: dict[str, Any]) -> None:
         super().__init__(make_view(1))
         self.found = found
@@ -61,7 +59,6 @@ class Answering(LocalFeed):
 
 
 def draw(found: dict[str, Any]) -> Iterator[Text]:
-    """Yield all that the screens make of answers."""
     snapshot = Looker(Answering(found)).look()
     for where in (Where(), Where(words="1 /")):
         yield title_line(snapshot, "", where, 80)

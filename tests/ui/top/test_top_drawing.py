@@ -7,6 +7,7 @@ import math
 import time
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -115,6 +116,7 @@ rows_of_hosts = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(rows_of_hosts, st.integers(MARK + 1, 200))
 def test_lines_of_any_hosts_fit_into_any_width(rows: list[dict[str, Any]], width: int) -> None:
     found = host_rows(rows)

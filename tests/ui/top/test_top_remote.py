@@ -67,22 +67,11 @@ def test_a_token_opens_and_a_wrong_one_does_not() -> None:
                 RemoteFeed(web.url, token).summary()
 
 
-WRONG_ADDRESSES = [
-    "ftp://hub",
-    "http://",
-    "http://hub:port",
-    "http://hub/?a=b",
-    "http://me:pw@hub",
-    "http://hub:99999",
-    "http://a..b:8105",
-    f"http://{'long' * 20}:8105",
-]
-
-
-@pytest.mark.parametrize("address", WRONG_ADDRESSES)
-def test_addresses_that_are_wrong(address: str) -> None:
-    with pytest.raises(UsageError):
-        RemoteFeed(address)
+def test_addresses_that_are_wrong() -> None:
+    wrong = "ftp://hub http:// http://hub:port http://hub/?a=b http://me:pw@hub http://hub:99999 http://a..b:8105"
+    for address in (*wrong.split(), f"http://{'long' * 20}:8105"):
+        with pytest.raises(UsageError):
+            RemoteFeed(address)
 
 
 def test_a_name_that_cannot_be_looked_up_is_a_lost_link(monkeypatch: pytest.MonkeyPatch) -> None:

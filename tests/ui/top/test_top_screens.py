@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,23 +16,25 @@ from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.board import Board, Shown, points_of
 from superhosts.ui.folder import BusyError
 from superhosts.ui.top import app as program
-from superhosts.ui.top.app import TopApp
+from superhosts.ui.top.app import AlertsScreen, Grid, HostScreen, Line, SitesScreen, TopApp
 from superhosts.ui.top.feed import LinkError, LocalFeed
-from superhosts.ui.top.screens import AlertsScreen, AskingScreen, Grid, HostScreen, Line, ListScreen, SitesScreen
 from superhosts.ui.view import View
 from ui.top import scene
 from ui.top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, make_view, ready, row
 
+pytestmark = pytest.mark.anyio
 
-def drive(app: TopApp, act: Callable[[Any], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:
-    """Run a program until it has its first window, and then let a test act."""
 
-    async def run() -> None:
-        async with app.run_test(size=size) as pilot:
-            await ready(pilot, lambda: app.snapshot is not None or app.lost)
-            await act(pilot)
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
-    asyncio.run(run())
+
+@asynccontextmanager
+async def driven(app: TopApp, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Any]:
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot, lambda: app.snapshot is not None or app.lost)
+        yield pilot
 
 
 def lines(app: TopApp) -> list[str]:
@@ -40,7 +42,6 @@ def lines(app: TopApp) -> list[str]:
 
 
 def hosts(app: TopApp) -> list[str]:
-    """The addresses in the lines of the table."""
     return [line[2:].split()[0] for line in lines(app)[3:-1] if re.match(r"[ ▸][ !][0-9]", line)]
 
 
@@ -88,47 +89,38 @@ def test_the_picture_of_the_documentation_is_up_to_date() -> None:
         ((10, 5), "▸!10.20…"),
     ],
 )
-def test_any_size_shows_the_first_host(size: tuple[int, int], begins: str) -> None:
+async def test_any_size_shows_the_first_host(size: tuple[int, int], begins: str) -> None:
     app = TopApp(LocalFeed(make_view()))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app, size) as pilot:
         shown = lines(app)
         assert shown[3].startswith(begins)
         assert all(len(line) <= size[0] for line in shown)
         for key in ("enter", "escape", "a", "escape", "h", "escape", "question_mark", "escape"):
             await press(pilot, key)
 
-    drive(app, act, size)
 
-
-def test_a_terminal_that_becomes_narrower_is_laid_out_again() -> None:
+async def test_a_terminal_that_becomes_narrower_is_laid_out_again() -> None:
     app = TopApp(LocalFeed(make_view()))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app, (120, 40)) as pilot:
         assert "17,832 – 18,972" in "\n".join(lines(app))
         await pilot.resize_terminal(60, 20)
         await ready(pilot, lambda: "±3 %" in "\n".join(lines(app)))
         assert all(len(line) <= 60 for line in lines(app))
 
-    drive(app, act, (120, 40))
 
-
-def test_a_long_title_leaves_room_for_the_window() -> None:
+async def test_a_long_title_leaves_room_for_the_window() -> None:
     view = make_view()
     view.title = "sketches /srv/" + "long/" * 40 + "archive"
     app = TopApp(LocalFeed(view))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app):
         assert re.match(r" ….*/archive  2026-11-14 14:55–15:00 UTC +missing: lon  1 alert  ● live", lines(app)[0])
-
-    drive(app, act)
 
 
 # Untrusted text
 
 
 @pytest.mark.slow
-def test_markup_and_control_characters_are_shown_as_text() -> None:
+async def test_markup_and_control_characters_are_shown_as_text() -> None:
     board = Board()
     nasty = "[bold red]x[/] \x1b[31m\x1b]0;title\x07\r\n\u202e[link=http://e.example]y[/link]"
     rows = [row("10.0.0.1", nasty, "[blink]scan", 900, 0.03, ("si[b]te\x1b[2J",))]
@@ -140,8 +132,7 @@ def test_markup_and_control_characters_are_shown_as_text() -> None:
     }
     put(board, 0, rows, title=f"title {nasty}", notes=(nasty,), missing=(nasty,))
     app = TopApp(LocalFeed(View(f"hub {nasty}", board, lambda: Selection(100.0))))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app, (220, 30)) as pilot:
         for keys in ((), ("enter",), ("escape", "h"), ("escape", "slash", "[", "b", "enter"), ("escape", "m")):
             await press(pilot, *keys)
             shown = "\n".join(lines(app))
@@ -153,19 +144,16 @@ def test_markup_and_control_characters_are_shown_as_text() -> None:
         assert "[bold red]x[/]" in whole
         assert "\\x1b[31m" in whole
 
-    drive(app, act, (220, 30))
-
 
 # What stays
 
 
 @pytest.mark.slow
-def test_the_cursor_stays_on_its_host_and_its_line() -> None:
+async def test_the_cursor_stays_on_its_host_and_its_line() -> None:
     board = Board()
     put(board, 0, small(60))
     app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, *["down"] * 36, *["up"] * 6)  # a line in the middle of the screen
         grid = app.screen.query_one(Grid)
         place = grid.cursor - grid.scroll_offset.y
@@ -176,45 +164,36 @@ def test_the_cursor_stays_on_its_host_and_its_line() -> None:
         assert grid.cursor - grid.scroll_offset.y == place
         assert "▸ 10.0.0.30" in lines(app)[3 + place]
 
-    drive(app, act)
 
-
-def test_a_cursor_that_nobody_moved_stays_on_the_largest_host() -> None:
+async def test_a_cursor_that_nobody_moved_stays_on_the_largest_host() -> None:
     board = Board()
     put(board, 0, small(3))
     app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         put(board, 1, [*small(3), row("10.9.9.9", "", "", 4000, 0.03, ())])
         await ready(pilot, lambda: len(app.rows) == 4)
         assert lines(app)[3].startswith("▸ 10.9.9.9")
 
-    drive(app, act)
 
-
-def test_a_host_that_is_gone_leaves_the_cursor_on_the_screen() -> None:
+async def test_a_host_that_is_gone_leaves_the_cursor_on_the_screen() -> None:
     board = Board()
     put(board, 0, small(50))
     app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "end")
         put(board, 1, small(2))
         await ready(pilot, lambda: len(app.rows) == 2)
         assert hosts(app) == ["10.0.0.0", "10.0.0.1"]
         assert any(line.startswith("▸") for line in lines(app))
 
-    drive(app, act)
-
 
 @pytest.mark.slow
-def test_an_older_window_stays_when_new_ones_come_and_n_follows_again() -> None:
+async def test_an_older_window_stays_when_new_ones_come_and_n_follows_again() -> None:
     board = Board()
     for number in range(3):
         put(board, number, small(number + 1))
     app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         assert len(hosts(app)) == 3
         await press(pilot, "left_square_bracket")
         assert len(hosts(app)) == 2
@@ -231,17 +210,14 @@ def test_an_older_window_stays_when_new_ones_come_and_n_follows_again() -> None:
         put(board, 4, small(5))
         await ready(pilot, lambda: len(app.rows) == 5)
 
-    drive(app, act)
-
 
 # Sorting and filtering
 
 
 @pytest.mark.slow
-def test_sorting_goes_through_the_columns_that_are_shown() -> None:
+async def test_sorting_goes_through_the_columns_that_are_shown() -> None:
     app = TopApp(LocalFeed(make_view()))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app, (120, 40)) as pilot:
         await press(pilot, "s")
         assert hosts(app)[:3] == ["10.20.0.53", "10.20.1.12", "10.20.4.17"]
         assert hosts(app)[-1] == "2001:db8:20::25"
@@ -251,8 +227,6 @@ def test_sorting_goes_through_the_columns_that_are_shown() -> None:
         assert hosts(app)[0] == "10.20.4.17"
         await press(pilot, "S", "S", "S")
         assert app.where.order == "name"
-
-    drive(app, act, size=(120, 40))
 
 
 @pytest.mark.slow
@@ -267,10 +241,9 @@ def test_sorting_goes_through_the_columns_that_are_shown() -> None:
         ("nothing has this", []),
     ],
 )
-def test_filters(words: str, found: list[str]) -> None:
+async def test_filters(words: str, found: list[str]) -> None:
     app = TopApp(LocalFeed(make_view()))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app, (120, 30)) as pilot:
         await press(pilot, "slash")
         for key in words:
             await pilot.press({" ": "space", "/": "slash"}.get(key, key))
@@ -280,31 +253,25 @@ def test_filters(words: str, found: list[str]) -> None:
         await press(pilot, "escape")
         assert len(hosts(app)) == len(HOSTS)
 
-    drive(app, act, (120, 30))
-
 
 @pytest.mark.slow
-def test_keys_that_are_letters_go_to_the_filter_while_it_is_typed() -> None:
+async def test_keys_that_are_letters_go_to_the_filter_while_it_is_typed() -> None:
     app = TopApp(LocalFeed(make_view()))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "slash", *"mashq")
         assert app.where.words == "mashq"
         assert app.is_running
         assert len(app.screen_stack) == 1
 
-    drive(app, act)
-
 
 # One host, alerts, sites
 
 
-def test_the_page_of_a_host_follows_its_newest_window() -> None:
+async def test_the_page_of_a_host_follows_its_newest_window() -> None:
     board = Board()
     put(board, 0, small(3))
     app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "down", "enter")
         assert isinstance(app.screen, HostScreen)
         assert "999 peers" in "\n".join(lines(app))
@@ -312,17 +279,14 @@ def test_the_page_of_a_host_follows_its_newest_window() -> None:
         await ready(pilot, lambda: "4,321 peers" in "\n".join(lines(app)))
         assert "2 windows, super host in 2" in "\n".join(lines(app))
 
-    drive(app, act)
 
-
-def test_sketches_are_asked_for_a_host_once_a_window() -> None:
+async def test_sketches_are_asked_for_a_host_once_a_window() -> None:
     view, asked = make_view(3), []
     feed = LocalFeed(view)
     feed.summary = lambda: view.summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
     feed.host = lambda host: asked.append(host) or view.host(host)  # type: ignore[method-assign,func-returns-value]
     app = TopApp(feed)
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "enter")
         for _ in range(3):  # reports of the same window
             view.board.put(scene.shown(WINDOWS - 1))
@@ -331,29 +295,23 @@ def test_sketches_are_asked_for_a_host_once_a_window() -> None:
         view.board.put(scene.shown(WINDOWS))
         await ready(pilot, lambda: len(asked) == 2)
 
-    drive(app, act)
 
-
-def test_a_page_from_an_older_window_has_the_numbers_of_that_window() -> None:
+async def test_a_page_from_an_older_window_has_the_numbers_of_that_window() -> None:
     app = TopApp(LocalFeed(make_view()))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "left", "left", "left", "down", "down", "enter")
         whole = "\n".join(lines(app))
         assert "5,735 peers" in whole
         assert "14:40–14:45" in whole
 
-    drive(app, act)
-
 
 @pytest.mark.slow
-def test_muting_asks_and_is_shown_among_the_alerts(tmp_path: Any) -> None:
+async def test_muting_asks_and_is_shown_among_the_alerts(tmp_path: Any) -> None:
     board = Board()
     put(board, 0, small(3))
     store = AlertStore(tmp_path / "alerts.db")
     app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0), alerts=store)))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "m", "escape")
         assert store.muted() == []
         await press(pilot, "m", "backspace", "backspace", *"soon", "enter")
@@ -375,15 +333,12 @@ def test_muting_asks_and_is_shown_among_the_alerts(tmp_path: Any) -> None:
         assert store.muted() == []
         assert len(app._notifications) == 2  # the first told that it was muted
 
-    drive(app, act)
 
-
-def test_without_alerts_there_is_nothing_to_mute() -> None:
+async def test_without_alerts_there_is_nothing_to_mute() -> None:
     board = Board()
     put(board, 0, small(3))
     app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "m")
         assert len(app.screen_stack) == 1
         await press(pilot, "a")
@@ -392,15 +347,11 @@ def test_without_alerts_there_is_nothing_to_mute() -> None:
         assert isinstance(app.screen, SitesScreen)
         assert "No sites are known here" in lines(app)[1]
 
-    drive(app, act)
-
 
 # Links
 
 
 class BrokenFeed(LocalFeed):
-    """A feed that can be broken."""
-
     why, halted = "", "link lost"
 
     def __init__(self, view: View) -> None:
@@ -415,11 +366,10 @@ class BrokenFeed(LocalFeed):
         self.summary = summary  # type: ignore[method-assign]
 
 
-def test_a_link_that_is_lost_is_told_and_the_last_window_stays() -> None:
+async def test_a_link_that_is_lost_is_told_and_the_last_window_stays() -> None:
     feed = BrokenFeed(make_view())
     app = TopApp(feed)
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         before = hosts(app)
         feed.why = "http://hub.example: no answer; trying again"
         await press(pilot, "r")
@@ -430,20 +380,15 @@ def test_a_link_that_is_lost_is_told_and_the_last_window_stays() -> None:
         app._look_if_lost()
         await ready(pilot, lambda: "● live" in lines(app)[0])
 
-    drive(app, act)
 
-
-def test_an_empty_view_waits_for_its_first_window() -> None:
+async def test_an_empty_view_waits_for_its_first_window() -> None:
     board = Board()
     app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         assert "no window yet" in lines(app)[1]
         await press(pilot, "enter", "left", "s", "m", "slash", "escape")
         put(board, 0, small(2))
         await ready(pilot, lambda: hosts(app) == ["10.0.0.0", "10.0.0.1"])
-
-    drive(app, act)
 
 
 class BusyFeed(LocalFeed):
@@ -465,12 +410,13 @@ class BusyFeed(LocalFeed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_a_host_that_cannot_be_asked_is_told_and_asked_again(by_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_that_cannot_be_asked_is_told_and_asked_again(
+    by_hand: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(program, "RETRY", 1e6 if by_hand else 0.1)
     feed = BusyFeed(make_view())
     app = TopApp(feed)
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "enter")
         assert "other questions are being answered" in lines(app)[0]
         feed.is_busy = False
@@ -488,26 +434,8 @@ def test_a_host_that_cannot_be_asked_is_told_and_asked_again(by_hand: bool, monk
         await press(pilot, "escape")
         assert len(hosts(app)) == len(HOSTS)
 
-    drive(app, act)
 
-
-def test_a_host_is_asked_again_after_each_change_while_there_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "RETRY", 1e6)
-    view = make_view(3)
-    feed = BusyFeed(view)
-    app = TopApp(feed)
-
-    async def act(pilot: Any) -> None:
-        await press(pilot, "enter")
-        feed.is_busy = False
-        view.board.put(scene.shown(WINDOWS - 1))  # the same window
-        await ready(pilot, lambda: "3 windows, super host in 3" in "\n".join(lines(app)))
-        assert feed.asked == 2
-
-    drive(app, act)
-
-
-def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "RETRY", 0.1)
     failures = [LinkError("no answer")] * 3
     feed = LocalFeed(make_view())
@@ -520,45 +448,24 @@ def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.MonkeyPa
 
     feed.list_sites = list_sites  # type: ignore[method-assign]
     app = TopApp(feed)
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "h")
         await ready(pilot, lambda: "Sites: 4, 1 missing" in lines(app)[0])
 
-    drive(app, act)
 
-
-def test_all_screens_have_what_a_screen_needs() -> None:
-    """Screens have a metaclass of their own, so that Python itself does not look for methods that are missing."""
-
-    def below(kind: type) -> set[type]:
-        return {kind}.union(*map(below, kind.__subclasses__()))
-
-    def missing(kind: type) -> set[str]:
-        return {name for name in dir(kind) if getattr(getattr(kind, name, None), "__isabstractmethod__", False)}
-
-    assert missing(AskingScreen) == {"ask", "take"}
-    assert missing(ListScreen) == {"ask", "heading", "items"}
-    assert {kind for kind in below(AskingScreen) if missing(kind)} == {AskingScreen, ListScreen}
-
-
-def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
+async def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
     app = TopApp(LocalFeed(make_view()))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await app.screen.query("*").remove()
         app._look_if_lost()
         await press(pilot, "r")
 
-    drive(app, act)
 
-
-def test_what_does_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_does_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The screen goes over ssh, perhaps from far away."""
     view = make_view()
     app = TopApp(LocalFeed(view))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         drawn: list[Any] = []
         for kind in (Grid, Line):
             plain = kind.refresh
@@ -574,24 +481,19 @@ def test_what_does_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch
         await ready(pilot, lambda: app.snapshot.summary["changed"] == view.board.version)
         assert {type(each) for each in drawn} == {Grid, Line}
 
-    drive(app, act)
-
 
 @pytest.mark.slow
-def test_ten_thousand_hosts_are_drawn_a_screenful_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ten_thousand_hosts_are_drawn_a_screenful_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Any] = []
     plain = program.host_line
     monkeypatch.setattr(program, "host_line", lambda *given, **more: drawn.append(given) or plain(*given, **more))
     board = Board()
     put(board, 0, [row(f"10.{n >> 8}.{n & 255}.1", "", "", 20_000 - n, 0.03, ()) for n in range(10_000)])
     app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
-
-    async def act(pilot: Any) -> None:
+    async with driven(app) as pilot:
         await press(pilot, "end")
         assert "10.39.15.1" in "\n".join(lines(app))
         assert len(drawn) < 1000
-
-    drive(app, act)
 
 
 def test_windows_are_listed_again_only_when_one_was_added() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,6 @@ from superhosts.ui.folder import SketchFolder
 from superhosts.ui.top.hosts import filtered, host_rows
 from superhosts.ui.view import View
 from superhosts.ui.web.access import Access
-from superhosts.ui.web.answers import LONGEST_WHY
 from superhosts.ui.web.server import WebServer
 from waiting import wait_for
 
@@ -63,6 +63,20 @@ def visit(browser: BrowserContext, web: WebServer) -> Iterator[Visit]:
     made.close()
 
 
+@contextmanager
+def showing(browser: BrowserContext, view: View) -> Iterator[Visit]:
+    with serving(view) as web:
+        made = Visit(browser, web.url)
+        yield made
+        made.close()
+
+
+def opened(visit: Visit) -> Page:
+    page = visit.open()
+    page.wait_for_selector(".hosts tbody a")
+    return page
+
+
 def hosts(page: Page) -> list[str]:
     return page.locator(".hosts tbody a").all_inner_texts()
 
@@ -74,8 +88,7 @@ def names(shown: Shown) -> list[str]:
 
 
 def test_the_first_page_shows_the_newest_window(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     assert hosts(page) == names(shown)
     assert page.inner_text("h1") == f"{len(names(shown))} super hosts"
     assert "13:55 – 14:00 UTC" in page.inner_text(".time")
@@ -98,8 +111,7 @@ def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, t
     view.clock, view.is_live = lambda: 1_772_442_600.0 + 50 * 86400.0, True  # as if windows were added
     view.start_filling(stop, lambda _: None, follow=False)
     wait_for(lambda: len(view.windows()) == 2, view.summary)
-    with serving(view) as web:
-        visit = Visit(browser, web.url)
+    with showing(browser, view) as visit:
         page = visit.open()
         page.wait_for_selector(".link.up")
         assert len(hosts(page)) > 2
@@ -121,18 +133,15 @@ def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, t
         page = visit.open("host/10.20.4.17")
         page.wait_for_selector("text=All windows")
         assert _fact(page, "Super host in") == "1 window of 2 known"
-        visit.close()
 
 
 def test_the_largest_hosts_alone_are_no_super_hosts(browser: BrowserContext) -> None:
     view = View("watch local", Board(), lambda: Selection(top=2))
     view.board.write(report(1, [row("10.0.0.1", 7, 1), row("10.0.0.2", 5, 1)], threshold=None))
-    with serving(view) as web:
-        visit = Visit(browser, web.url)
+    with showing(browser, view) as visit:
         page = visit.open()
         page.wait_for_selector("text=2 largest hosts")
         assert "Super" not in page.inner_text("main")
-        visit.close()
 
 
 def test_a_window_is_live_until_the_next_ones_are_overdue(visit: Visit, shown: Shown) -> None:
@@ -153,8 +162,7 @@ def test_a_window_is_live_until_the_next_ones_are_overdue(visit: Visit, shown: S
 
 def test_only_what_is_missing_is_a_warning(visit: Visit, shown: Shown) -> None:
     shown.add(notes=["3 of 3 sites"])
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     assert page.locator(".notice").count() == 0
     sites = {"sites": SITES[:2], "missing": SITES[2:], "refused": {"lon": "it is not known here"}}
     shown.add(**sites, revision=2, notes=["2 of 3 sites: missing nyc; refused lon (it is not known here), revision 2"])
@@ -167,8 +175,7 @@ def test_only_what_is_missing_is_a_warning(visit: Visit, shown: Shown) -> None:
 
 
 def test_a_new_window_appears_and_nothing_jumps(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     page.get_by_role("button", name="Host", exact=True).click()  # sorted by host
     page.fill("#filter", "10.")
     page.locator(".hosts tbody a").nth(20).focus()
@@ -202,23 +209,8 @@ def test_a_link_that_is_pressed_while_a_window_comes_is_followed(visit: Visit, s
     page.wait_for_selector("text=10.200.0.1")
 
 
-def test_rows_that_waited_for_a_press_are_shown(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    cell = page.wait_for_selector(".hosts tbody td.number")
-    assert cell is not None
-    place = cell.bounding_box()
-    assert place is not None
-    page.mouse.move(place["x"] + 5, place["y"] + 5)
-    page.mouse.down()
-    shown.add([*rows_of(23), row("10.200.0.1", 90_000, 24)])
-    page.wait_for_selector("text=14:00 – 14:05 UTC")
-    page.mouse.up()
-    page.wait_for_selector("text=10.200.0.1")
-
-
 def test_an_older_window_stays_while_new_ones_come(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     page.get_by_role("button", name="Earlier window").click()
     page.wait_for_selector("text=13:50 – 13:55 UTC")
     shown.add()
@@ -233,8 +225,7 @@ def test_an_older_window_stays_while_new_ones_come(visit: Visit, shown: Shown) -
 
 
 def test_sorting_and_filtering(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     page.get_by_role("button", name="Peers").click()
     assert hosts(page) == [str(each["host"]) for each in sorted(_rows(shown), key=lambda each: each["peers"])]
     page.fill("#filter", "resolver")
@@ -245,8 +236,7 @@ def test_sorting_and_filtering(visit: Visit, shown: Shown) -> None:
 
 
 def test_the_sites_of_hosts(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     scanner = page.locator(".hosts tbody tr:has-text('10.2.7.66')")
     assert scanner.locator(".seen").inner_text() == "ams, fra, nyc"
     page.get_by_role("button", name="Sites").click()
@@ -292,19 +282,6 @@ def test_the_filter_is_that_of_the_terminal(visit: Visit) -> None:
     there = [[each.host for each in filtered(host_rows(rows), each_words)] for each_words in words]
     assert dict(zip(words, here, strict=True)) == dict(zip(words, there, strict=True))
     assert len({tuple(each) for each in here}) > 10
-
-
-def test_words_and_prefixes_filter(visit: Visit, shown: Shown) -> None:
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
-    page.fill("#filter", "10.1.0.0/16")
-    assert hosts(page) == ["10.1.9.140", "10.1.4.20"]
-    page.fill("#filter", " 10.1.0.0/16  CACHE ")
-    assert hosts(page) == ["10.1.9.140"]
-    page.fill("#filter", "server ams 10.1.4")
-    assert hosts(page) == ["10.1.4.20"]
-    page.fill("#filter", "any")  # the direction of all, which is not shown
-    assert hosts(page) == []
 
 
 def _rows(shown: Shown) -> list[dict]:
@@ -442,8 +419,7 @@ class Slow:
 def test_a_page_does_not_wait_for_the_one_before(visit: Visit, shown: Shown) -> None:
     slow = Slow(shown.view.host)
     shown.view.host = slow  # type: ignore[method-assign]
-    page = visit.open()
-    page.wait_for_selector(".hosts tbody a")
+    page = opened(visit)
     page.click("text=10.2.7.66")
     assert slow.asked.wait(60)
     page.get_by_role("link", name="Now").click()
@@ -501,16 +477,6 @@ def test_sketches_are_asked_with_another_threshold(visit: Visit) -> None:
     visit.expect_refusal()
 
 
-def test_sites_that_can_be_asked_alone_are_offered(visit: Visit) -> None:
-    page = visit.open("ask")
-    page.get_by_role("checkbox", name="frank").uncheck()
-    page.get_by_label("Peers, at least").fill("150")
-    page.locator("form select").select_option("All that is kept")
-    page.get_by_role("button", name="Ask").click()
-    page.wait_for_selector("text=from 4 sketches of ams, in ")
-    assert page.locator(".notice").count() == 0
-
-
 def test_what_is_left_out_of_an_answer_is_told(visit: Visit, shown: Shown) -> None:
     answer = shown.view.ask
     more = {"notes": ["Some sketches are older."], "hosts": 12_000}
@@ -532,8 +498,7 @@ def test_sites_of_unions_alone_are_not_offered(browser: BrowserContext, tmp_path
     union.save(archive / "union.cube")
     view = View("sketches", Board(), lambda: Selection(1024.0), folder=SketchFolder(archive))
     view.board.write(report(0))
-    with serving(view) as web:
-        visit = Visit(browser, web.url)
+    with showing(browser, view) as visit:
         page = visit.open("ask")
         page.get_by_label("Peers, at least").fill("150")
         page.get_by_role("button", name="Ask").click()
@@ -543,7 +508,6 @@ def test_sites_of_unions_alone_are_not_offered(browser: BrowserContext, tmp_path
         save(archive / "frank.cube", "frank", NOON + LENGTH)
         view.board.touch()
         page.get_by_role("checkbox", name="frank").wait_for()
-        visit.close()
 
 
 def test_times_are_those_of_the_reader_if_wanted(visit: Visit, browser: BrowserContext) -> None:
@@ -565,14 +529,12 @@ def test_times_are_those_of_the_reader_if_wanted(visit: Visit, browser: BrowserC
 def test_what_of_a_folder_is_not_shown_is_told(browser: BrowserContext, tmp_path: Path) -> None:
     save(tmp_path / "one.cube", "ams", NOON)
     view, stop = View("sketches", Board(), lambda: Selection(1024.0), folder=SketchFolder(tmp_path)), threading.Event()
-    with serving(view) as web:
-        visit = Visit(browser, web.url)
+    with showing(browser, view) as visit:
         page = visit.open()
         page.wait_for_selector("text=No window yet")
         (tmp_path / "torn.cube").write_bytes(b"torn")
         view.start_filling(stop, lambda _: None, follow=False)
         page.wait_for_selector(f".notice >> text=1 file is no sketch: {tmp_path}/torn.cube")
-        visit.close()
 
 
 def test_alerts_are_muted_and_unmuted(visit: Visit, shown: Shown) -> None:
@@ -608,21 +570,6 @@ def test_buttons_stay_while_nothing_changes(visit: Visit, shown: Shown) -> None:
     assert button.evaluate("button => button.isConnected")
 
 
-def test_others_see_a_mute(visit: Visit, browser: BrowserContext, web: WebServer) -> None:
-    page = visit.open("alerts")
-    page.wait_for_selector("text=Nothing is muted.")
-    page.wait_for_selector(".link.up")
-    other = Visit(browser, web.url)
-    form = other.open("alerts")
-    form.get_by_label("Host or prefix").fill("10.2.7.66")
-    assert form.get_by_label("Why").get_attribute("maxlength") == str(LONGEST_WHY)
-    form.get_by_role("button", name="Mute", exact=True).click()
-    page.wait_for_selector("section:has(caption:text('Muted')) >> text=10.2.7.66/32")
-    form.get_by_role("button", name="Unmute 10.2.7.66/32").click()
-    page.wait_for_selector("text=Nothing is muted.")
-    other.close()
-
-
 def test_when_sites_were_heard_is_told_by_the_clock_of_the_server(visit: Visit, shown: Shown) -> None:
     shown.sites["ams"]["seen"] = shown.view.clock() - 3.5 * 3600
     visit.page.clock.set_fixed_time("2001-01-01T00:00:00Z")
@@ -643,8 +590,7 @@ def test_a_page_that_stays_open_keeps_as_many_windows_as_the_server(browser: Bro
     view = View("watch local", Board(), lambda: Selection(1024.0))
     for number in range(MOST_WINDOWS):
         view.board.write(report(number, [row("10.0.0.1", 2000, number)]))
-    with serving(view) as web:
-        visit = Visit(browser, web.url)
+    with showing(browser, view) as visit:
         page = visit.open()
         page.wait_for_selector('.plot[aria-label^="Super hosts in 2,016 windows: between 1 and 1"]')
         page.wait_for_selector(".link.up")
@@ -653,7 +599,6 @@ def test_a_page_that_stays_open_keeps_as_many_windows_as_the_server(browser: Bro
         label = page.locator(".plot").first.get_attribute("aria-label")
         assert label is not None
         assert label.startswith("Super hosts in 2,016 windows")
-        visit.close()
 
 
 def test_sites_and_sketch(visit: Visit) -> None:
@@ -668,14 +613,12 @@ def test_sites_and_sketch(visit: Visit) -> None:
 
 def test_sections_that_are_missing_are_not_shown(browser: BrowserContext) -> None:
     view = View("watch local", Board(), lambda: Selection(1024.0))
-    with serving(view) as web:
-        visit = Visit(browser, web.url)
+    with showing(browser, view) as visit:
         page = visit.open("alerts")
         assert page.inner_text("nav") == "Now"
         assert page.inner_text("h1") == "No window yet"
         view.board.write(report(1, rows_of(1)))
         page.wait_for_selector(".hosts tbody a")
-        visit.close()
 
 
 def test_markup_shows_as_text(browser: BrowserContext) -> None:
@@ -685,8 +628,7 @@ def test_markup_shows_as_text(browser: BrowserContext) -> None:
     made["sites"] = seen_at([MARKUP, "ams"], 5000)
     other = row("10.0.0.9", 2000, 1, name=MARKUP)
     view.board.write(report(1, [made, other], title=MARKUP, notes=[MARKUP], missing=[MARKUP]))
-    with serving(view) as web:
-        visit = Visit(browser, web.url)
+    with showing(browser, view) as visit:
         page = visit.open()
         page.wait_for_selector(".hosts tbody a")
         assert hosts(page) == [MARKUP, "10.0.0.9"]
@@ -697,7 +639,6 @@ def test_markup_shows_as_text(browser: BrowserContext) -> None:
         assert page.inner_text("h1") == MARKUP
         assert page.locator("main img, main script, header img[src=x]").count() == 0
         assert page.title() != "broken"
-        visit.close()
 
 
 def _no_state() -> object:
@@ -769,8 +710,7 @@ def test_the_token_is_asked_for_and_leaves_the_address(browser: BrowserContext) 
 def test_many_rows_are_shown_in_pages(browser: BrowserContext) -> None:
     view = View("watch local", Board(), lambda: Selection(1024.0))
     view.board.write(report(1, [row(f"10.{at >> 8}.{at & 255}.1", 20_000 - at, 1) for at in range(10_000)]))
-    with serving(view) as web:
-        visit = Visit(browser, web.url)
+    with showing(browser, view) as visit:
         page = visit.open()
         page.wait_for_selector(".hosts tbody a")
         assert page.locator(".hosts tbody tr").count() == 200
@@ -779,7 +719,6 @@ def test_many_rows_are_shown_in_pages(browser: BrowserContext) -> None:
         assert page.locator(":focus").inner_text() == "10.0.200.1"
         page.fill("#filter", "10.39.15.1")
         assert hosts(page) == ["10.39.15.1"]
-        visit.close()
 
 
 def test_the_theme_is_chosen_and_kept(visit: Visit) -> None:

@@ -3,110 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-import typer
-
-from superhosts.cli._options import (
-    ALERTS,
-    DETECTOR,
-    DEVICE,
-    ENDLESS_OUTPUT,
-    EXACT,
-    FILES,
-    FORCE,
-    GRACE,
-    HUB_STATE,
-    INPUTS,
-    KEY_FILE,
-    MERGED_BY_BATCH,
-    NATS,
-    NKEY,
-    OUTPUT,
-    SAVE,
-    SITE,
-    SLIDE,
-    STATE,
-    TLS_CA,
-    TLS_CERT,
-    TO,
-    TRACEBACKS,
-    VERBOSE,
-    WINDOW,
-    Counters,
-    DashboardOptions,
-    EndlessResultOptions,
-    EndlessTrafficOptions,
-    Exact,
-    FleetCubeOptions,
-    Json,
-    LinkOptions,
-    LiveGrace,
-    MemoryTotal,
-    NamesOptions,
-    OutputQueueOptions,
-    PairCubeOptions,
-    Quiet,
-    ResultOptions,
-    ServiceOptions,
-    SpoolCap,
-    TrafficOptions,
-    WantedOptions,
-    shown,
-    worded,
-)
+from superhosts.cli import _options as common
+from superhosts.cli._declaration import arg, flag, opt, options
 from superhosts.cli._signals import sighup_held
-from superhosts.cli._values import check_positive_count, check_seconds, check_size, parse_at_least_one, split_commas
-from superhosts.core import defaults
+from superhosts.cli._values import parse_at_least_one, split_commas
 from superhosts.errors import UsageError
 
 LOCAL = "nats://127.0.0.1:4222"
 
 
-@dataclass(frozen=True)
-class EdgeCubeOptions(FleetCubeOptions):
-    """What hosts are counted with, at a site that reads pairs from traffic."""
-
-    exact: Exact = None
+@options("Results")
+class SiteRowsOptions(common.OutputQueueOptions, common.NamesOptions):
+    output: list[str] = common.OUTPUT(help=f"Also report this site's own super hosts, in FILE: {common.ENDLESS_OUTPUT}")
 
 
-@dataclass(frozen=True)
-class SiteRowsOptions:
-    """Where the rows of this site's own super hosts go."""
-
-    panel: ClassVar = "Results"
-    output: Annotated[
-        list[str], worded(OUTPUT, f"Also report this site's own super hosts, in FILE: {ENDLESS_OUTPUT}")
-    ] = field(default_factory=list)
-    queue: OutputQueueOptions = field(default_factory=OutputQueueOptions)
-    naming: NamesOptions = field(default_factory=NamesOptions)
-
-
-@dataclass(frozen=True)
-class EdgeLinkOptions(LinkOptions):
-    """How an edge reaches its hub and proves who it is."""
-
-    join: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOKEN",
-            help="Join a fleet with the token that `superhosts site enroll` printed: it has the hub's address, the "
-            "name and key of the site, and the sketch key. A token is a secret: other users see the options of a "
-            "command, so write @FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, "
-            "readable by its owner alone.",
-        ),
-    ] = None
+@options("Link")
+class EdgeLinkOptions(common.LinkOptions):
+    join: str | None = opt(
+        "TOKEN",
+        "Join a fleet with the token that `superhosts site enroll` printed: it has the hub's address, the name and key "
+        "of the site, and the sketch key. A token is a secret: other users see the options of a command, so write "
+        "@FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, readable by its owner "
+        "alone.",
+    )
 
 
-@dataclass(frozen=True)
-class Edge:
-    """Watch traffic at one place and send the sketch of every window to a hub.
-
-    Flows never leave the site. With a key of one's own, which only the fleet knows, no address leaves it in the clear;
-    with --key-file public anybody can read addresses from the sketches. With --output the site also reports its own
-    super hosts, which stay here.
+@options()
+class Edge(
+    EdgeLinkOptions,
+    SiteRowsOptions,
+    common.WantedOptions,
+    common.EndlessTrafficOptions,
+    common.FleetCubeOptions,
+    common.PairCubeOptions,
+    common.ServiceOptions,
+):
+    """Flows never leave the site. With a key of one's own, which only the fleet knows, no address leaves it in the
+    clear; with --key-file public anybody can read addresses from the sketches. With --output the site also reports its
+    own super hosts, which stay here.
 
     With --slide, a sketch of every slide is sent, so that each packet travels once. A hub with the same --window and
     --slide makes windows that overlap of them; to any other hub these are windows as long as the slide. The rows of
@@ -124,207 +62,129 @@ class Edge:
     """
 
     around: ClassVar = (sighup_held,)
-    inputs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="INPUT...",
-            help=f"{INPUTS} A folder is followed: files that a program that captures or logs adds to it are read. "
-            "Without any input, only what waits in the spool is sent.",
-        ),
-    ] = field(default_factory=list)
-    site: Annotated[
-        str, shown(worded(SITE, "Name of this site, unique in the fleet. It must be given, but for --join."), False)
-    ] = ""
-    spool: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where sketches wait until the hub has acknowledged them.")
-    ] = Path("superhosts-spool")
-    spool_cap: SpoolCap = "10GiB"
-    grace: LiveGrace = defaults.GRACE
-    device: Annotated[str, DEVICE] = "auto"
-    memory_total: MemoryTotal = None
-    to: Annotated[str | None, TO] = None
-    nats: Annotated[
-        str | None,
-        shown(worded(NATS, "Send sketches to this NATS server: the hub's, or your own."), f"{LOCAL}; with --to none"),
-    ] = None
-    link: EdgeLinkOptions = field(default_factory=EdgeLinkOptions)
-    rows: SiteRowsOptions = field(default_factory=SiteRowsOptions)
-    wanted: WantedOptions = field(default_factory=WantedOptions)
-    traffic: EndlessTrafficOptions = field(default_factory=EndlessTrafficOptions)
-    cube: EdgeCubeOptions = field(default_factory=EdgeCubeOptions)
-    service: ServiceOptions = field(default_factory=ServiceOptions)
+    inputs: list[str] = common.INPUT(
+        help=f"{common.INPUTS} A folder is followed: files that a program that captures or logs adds to it are read. "
+        "Without any input, only what waits in the spool is sent.",
+        default=[],
+    )
+    site: str = common.SITE(
+        help="Name of this site, unique in the fleet. It must be given, but for --join.", default="", shown=False
+    )
+    spool: Path = opt("DIR", "Where sketches wait until the hub has acknowledged them.", Path("superhosts-spool"))
+    spool_cap: str = common.SPOOL_CAP
+    grace: str = common.LIVE_GRACE
+    device: str = common.DEVICE
+    memory_total: str | None = common.MEMORY_TOTAL
+    to: str | None = common.TO
+    nats: str | None = common.NATS(
+        help="Send sketches to this NATS server: the hub's, or your own.", shown=f"{LOCAL}; with --to none"
+    )
 
 
 LISTEN = "127.0.0.1:4222"
 BROKER_CAP = "4GiB"
 
 
-@dataclass(frozen=True)
+@options("Link")
 class WayInOptions:
-    """Where the sketches come from."""
-
-    panel: ClassVar = "Link"
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where the embedded broker listens.",
-            show_default=f"{LISTEN}; with --nats or --from none",
-        ),
-    ] = None
-    nats: Annotated[str | None, worded(NATS, "Use this NATS server instead of starting the embedded broker.")] = None
-    from_folder: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="DIR",
-            help="Take sketches from a folder or from s3://BUCKET/PREFIX (edge --to), without a broker.",
-        ),
-    ] = None
-    broker_cap: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            callback=check_size,
-            help="Most disk space for sketches in transit, in the embedded broker or in the stream of your own server.",
-            show_default=BROKER_CAP,
-        ),
-    ] = None
-    quota_bytes: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            callback=check_size,
-            help="Most bytes that one site may send in a minute. What is more waits, and other sites are not affected.",
-        ),
-    ] = "4GiB"
-    quota_sketches: Annotated[
-        str,
-        typer.Option(
-            metavar="COUNT",
-            callback=check_positive_count,
-            help="Most sketches that one site may send in a minute. What is more waits.",
-        ),
-    ] = "1000"
+    listen: str | None = opt(
+        "HOST:PORT", "Where the embedded broker listens.", shown=f"{LISTEN}; with --nats or --from none"
+    )
+    nats: str | None = common.NATS(help="Use this NATS server instead of starting the embedded broker.")
+    from_folder: str | None = opt(
+        "DIR",
+        "Take sketches from a folder or from s3://BUCKET/PREFIX (edge --to), without a broker.",
+        name="--from",
+    )
+    broker_cap: str | None = opt(
+        "SIZE",
+        "Most disk space for sketches in transit, in the embedded broker or in the stream of your own server.",
+        shown=BROKER_CAP,
+    )
+    quota_bytes: str = opt(
+        "SIZE",
+        "Most bytes that one site may send in a minute. What is more waits, and other sites are not affected.",
+        "4GiB",
+    )
+    quota_sketches: str = opt("COUNT", "Most sketches that one site may send in a minute. What is more waits.", "1000")
 
 
-@dataclass(frozen=True)
-class HubLinkOptions(LinkOptions):
+@options("Link")
+class HubLinkOptions(common.LinkOptions):
     """How the hub proves who it is, to its edges or to your own server."""
 
-    nkey: Annotated[Path | None, worded(NKEY, "File with the hub's nkey seed for your own server (--nats).")] = None
-    tls_ca: Annotated[
-        Path | None,
-        worded(
-            TLS_CA,
-            "Certificate of the authority that signed the certificates of the sites (mutual TLS); with --nats, that of "
-            "the server.",
-        ),
-    ] = None
-    tls_cert: Annotated[
-        Path | None, worded(TLS_CERT, "Certificate of the embedded broker; with --nats, this hub's own.")
-    ] = None
+    nkey: Path | None = common.NKEY(help="File with the hub's nkey seed for your own server (--nats).")
+    tls_ca: Path | None = common.TLS_CA(
+        help="Certificate of the authority that signed the certificates of the sites (mutual TLS); with --nats, that "
+        "of the server.",
+    )
+    tls_cert: Path | None = common.TLS_CERT(help="Certificate of the embedded broker; with --nats, this hub's own.")
 
 
-@dataclass(frozen=True)
+@options("Windows")
 class HubWindowOptions:
-    """Which windows are reported, and how long the hub waits for their sketches."""
-
-    panel: ClassVar = "Windows"
-    window: Annotated[
-        str | None,
-        shown(
-            worded(
-                WINDOW,
-                "Length of the windows, like 5m. Sketches of other windows are refused. Without --slide it is the "
-                "--window of the edges.",
-            ),
-            "whatever windows the edges send",
-        ),
-    ] = None
-    slide: Annotated[
-        str | None,
-        shown(
-            worded(
-                SLIDE,
-                "The --slide of the edges, like 30s: with every pane of this length that they send, a window ends that "
-                "has what all sites saw in the last --window. Memory: up to one sketch for each slide of a window, and "
-                "three more.",
-            ),
-            "none: the windows are those that the edges send",
-        ),
-    ] = None
-    grace: Annotated[
-        str, worded(GRACE, "Longest wait for the other sites after the first sketch of a window has arrived.")
-    ] = "60s"
-    late: Annotated[
-        str,
-        typer.Option(
-            metavar="DURATION",
-            callback=check_seconds,
-            help="How long a late sketch re-opens its window (longer with --archive).",
-        ),
-    ] = "1d"
+    window: str | None = common.WINDOW(
+        help="Length of the windows, like 5m. Sketches of other windows are refused. Without --slide it is the "
+        "--window of the edges.",
+        default=None,
+        shown="whatever windows the edges send",
+    )
+    slide: str | None = common.SLIDE(
+        help="The --slide of the edges, like 30s: with every pane of this length that they send, a window ends that "
+        "has what all sites saw in the last --window. Memory: up to one sketch for each slide of a window, and three "
+        "more.",
+        shown="none: the windows are those that the edges send",
+    )
+    grace: str = common.GRACE(
+        help="Longest wait for the other sites after the first sketch of a window has arrived.", default="60s"
+    )
+    late: str = opt("DURATION", "How long a late sketch re-opens its window (longer with --archive).", "1d")
 
 
-@dataclass(frozen=True)
+@options("Archive")
 class ArchiveOptions:
-    """What is kept, and for how long."""
-
-    panel: ClassVar = "Archive"
-    archive: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the union of every window in DIR.")] = None
-    archive_sites: Annotated[bool, typer.Option("--archive-sites", help="Keep the sketch of every site, too.")] = False
-    keep: Annotated[
-        str, typer.Option(metavar="DURATION", callback=check_seconds, help="How long archived sketches are kept.")
-    ] = "90d"
+    archive: Path | None = opt("DIR", "Keep the union of every window in DIR.")
+    archive_sites: bool = flag("Keep the sketch of every site, too.")
+    keep: str = opt("DURATION", "How long archived sketches are kept.", "90d")
 
 
-@dataclass(frozen=True)
+@options("Upstream hub")
 class UpstreamOptions:
-    """The upstream hub, to which this hub is an edge."""
-
-    panel: ClassVar = "Upstream hub"
-    to: Annotated[
-        str | None,
-        worded(
-            TO, "Send unions as files to a folder, or to s3://BUCKET/PREFIX, that the upstream hub reads with --from."
-        ),
-    ] = None
-    up: Annotated[
-        str | None, typer.Option(metavar="URL", help="Send unions to the NATS server of an upstream hub.")
-    ] = None
-    up_nkey: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with this hub's nkey seed at the upstream hub.")
-    ] = None
-    up_ca: Annotated[Path | None, typer.Option(metavar="FILE", help="Like --tls-ca, for the upstream hub.")] = None
-    up_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Like --tls-cert, for the upstream hub.")] = None
-    up_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Like --tls-key, for the upstream hub.")] = None
-    spool_cap: SpoolCap = "10GiB"
-
-    @property
-    def proofs(self) -> dict[str, object]:
-        """The options that only a link over NATS uses."""
-        return {"--up-nkey": self.up_nkey, "--up-ca": self.up_ca, "--up-cert": self.up_cert, "--up-key": self.up_key}
+    to: str | None = common.TO(
+        help="Send unions as files to a folder, or to s3://BUCKET/PREFIX, that the upstream hub reads with --from."
+    )
+    up: str | None = opt("URL", "Send unions to the NATS server of an upstream hub.")
+    up_nkey: Path | None = opt("FILE", "File with this hub's nkey seed at the upstream hub.")
+    up_ca: Path | None = opt("FILE", "Like --tls-ca, for the upstream hub.")
+    up_cert: Path | None = opt("FILE", "Like --tls-cert, for the upstream hub.")
+    up_key: Path | None = opt("FILE", "Like --tls-key, for the upstream hub.")
+    spool_cap: str = common.SPOOL_CAP
 
 
-def _refuse(instead: str) -> Callable[[str | None], None]:
-    """Return the callback of an option that is now a command."""
+def _refuse(instead: str) -> Callable[[str], None]:
+    """Return the check of an option that is now a command."""
 
-    def refuse(site: str | None) -> None:
-        if site is not None:
-            raise UsageError(
-                f"{instead} is a command of its own now: superhosts {instead} {site} (with the hub's --state)"
-            )
+    def refuse(site: str) -> None:
+        raise UsageError(f"{instead} is a command of its own now: superhosts {instead} {site} (with the hub's --state)")
 
     return refuse
 
 
-@dataclass(frozen=True)
-class Hub:
-    """Merge the sketches of all edges, window by window, and report the super hosts of the whole network.
-
-    Starts its own NATS server unless --nats or --from is given. A late sketch re-opens its window: the rows are written
-    again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys,
+@options()
+class Hub(
+    HubWindowOptions,
+    WayInOptions,
+    HubLinkOptions,
+    ArchiveOptions,
+    UpstreamOptions,
+    common.WantedOptions,
+    common.EndlessResultOptions,
+    common.FleetCubeOptions,
+    common.DashboardOptions,
+    common.ServiceOptions,
+):
+    """Starts its own NATS server unless --nats or --from is given. A late sketch re-opens its window: the rows are
+    written again with a higher revision. Memory, detector and key must be those of the edges. SIGHUP reloads keys,
     certificates, rules, lists, --threshold and --top, and destinations, and opens the files of --output again.
 
     With --window and --slide, which the edges have, too, windows overlap: the hub merges the panes that the edges send
@@ -340,65 +200,44 @@ class Hub:
     """
 
     around: ClassVar = (sighup_held,)
-    state: Annotated[Path, STATE] = HUB_STATE
-    site: Annotated[str, worded(SITE, "Name of this hub, in its archive and at the upstream hub.")] = "hub"
-    sites: Annotated[
-        list[str],
-        typer.Option(
-            metavar="LIST",
-            callback=split_commas,
-            help="Sites to wait for, like ams,fra,nyc.",
-            show_default="those of the last 12 windows",
-        ),
-    ] = field(default_factory=list)
-    windows: HubWindowOptions = field(default_factory=HubWindowOptions)
-    way_in: WayInOptions = field(default_factory=WayInOptions)
-    link: HubLinkOptions = field(default_factory=HubLinkOptions)
-    archive: ArchiveOptions = field(default_factory=ArchiveOptions)
-    upstream: UpstreamOptions = field(default_factory=UpstreamOptions)
-    wanted: WantedOptions = field(default_factory=WantedOptions)
-    results: EndlessResultOptions = field(default_factory=EndlessResultOptions)
-    cube: FleetCubeOptions = field(default_factory=FleetCubeOptions)
-    dashboard: DashboardOptions = field(default_factory=DashboardOptions)
-    service: ServiceOptions = field(default_factory=ServiceOptions)
-    enroll: Annotated[
-        str | None, typer.Option("--enroll", hidden=True, is_eager=True, callback=_refuse("site enroll"))
-    ] = None
-    revoke: Annotated[
-        str | None, typer.Option("--revoke", hidden=True, is_eager=True, callback=_refuse("site revoke"))
-    ] = None
+    state: Path = common.STATE
+    site: str = common.SITE(help="Name of this hub, in its archive and at the upstream hub.", default="hub")
+    sites: list[str] = opt(
+        "LIST",
+        "Sites to wait for, like ams,fra,nyc.",
+        [],
+        check=split_commas,
+        shown="those of the last 12 windows",
+    )
+    enroll: str | None = opt("SITE", "", check=_refuse("site enroll"), is_hidden=True)
+    revoke: str | None = opt("SITE", "", check=_refuse("site revoke"), is_hidden=True)
 
 
-SiteName = Annotated[str, typer.Argument(metavar="SITE", help="Name of the site, as its edge gives it with --site.")]
+SITE_NAME = arg("SITE", "Name of the site, as its edge gives it with --site.")
 
 
-@dataclass(frozen=True)
+@options()
 class TokenOptions:
     """What a token says besides the site's own key."""
 
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Address under which edges reach the hub, like tls://hub.example:4222. It is remembered for the next "
-            "site.",
-            show_default="the last one given, or where the hub listens",
-        ),
-    ] = None
-    tls_ca: Annotated[
-        Path | None,
-        worded(TLS_CA, "Certificate of the authority that signed the hub's certificate; it is remembered, too."),
-    ] = None
-    key_file: Annotated[Path | None, worded(KEY_FILE, "The key file of the hub, if it has one.")] = None
+    site: str = SITE_NAME
+    state: Path = common.STATE
+    address: str | None = opt(
+        "URL",
+        "Address under which edges reach the hub, like tls://hub.example:4222. It is remembered for the next site.",
+        shown="the last one given, or where the hub listens",
+    )
+    tls_ca: Path | None = common.TLS_CA(
+        help="Certificate of the authority that signed the hub's certificate; it is remembered, too."
+    )
+    key_file: Path | None = common.KEY_FILE(help="The key file of the hub, if it has one.")
 
 
-@dataclass(frozen=True)
-class Enroll:
-    """Make the key of a site, or replace it, and print the token with which its edge joins.
-
-    The token is one word with the hub's address, the site's key, the authority of the hub's certificate and the sketch
-    key. It is a secret: whoever has it can send as this site and read addresses from the fleet's sketches. Start the
-    edge with --join @FILE. An older key of the site is no longer accepted. A hub that is running notices the change
+@options()
+class SiteEnroll(TokenOptions):
+    """The token is one word with the hub's address, the site's key, the authority of the hub's certificate and the
+    sketch key. It is a secret: whoever has it can send as this site and read addresses from the fleet's sketches. Start
+    the edge with --join @FILE. An older key of the site is no longer accepted. A hub that is running notices the change
     within seconds.
 
     Examples:
@@ -406,47 +245,34 @@ class Enroll:
         superhosts site enroll fra > fra.token
     """
 
-    site: SiteName
-    state: Annotated[Path, STATE] = HUB_STATE
-    token: TokenOptions = field(default_factory=TokenOptions)
 
-
-@dataclass(frozen=True)
-class Rotate:
-    """Give an enrolled site a new key, and print its new token.
-
-    The old key is rejected within seconds, or with --grace after that time. The edge waits meanwhile, and loses
+@options()
+class SiteRotate(TokenOptions):
+    """The old key is rejected within seconds, or with --grace after that time. The edge waits meanwhile, and loses
     nothing. The key of sketches stays the same: sketches of two keys cannot be merged (docs/guides/fleet/keys.md).
 
     Example: superhosts site rotate ams --grace 1d > ams.token
     """
 
-    site: SiteName
-    state: Annotated[Path, STATE] = HUB_STATE
-    grace: Annotated[str, worded(GRACE, "How long the old key is still accepted.")] = "0s"
-    token: TokenOptions = field(default_factory=TokenOptions)
+    grace: str = common.GRACE(help="How long the old key is still accepted.", default="0s")
 
 
-@dataclass(frozen=True)
-class Revoke:
-    """Revoke the key of a site: the hub turns its edge away.
-
-    A hub that is running notices the change within seconds. Sketches of the site that wait in the queue are dropped.
+@options()
+class SiteRevoke:
+    """A hub that is running notices the change within seconds. Sketches of the site that wait in the queue are dropped.
     Keys belong to the hub's broker: a hub that reads a folder (--from) takes the sketches of everybody who can write
     there.
 
     Example: superhosts site revoke ams
     """
 
-    site: SiteName
-    state: Annotated[Path, STATE] = HUB_STATE
+    site: str = SITE_NAME
+    state: Path = common.STATE
 
 
-@dataclass(frozen=True)
+@options()
 class SiteList:
-    """List the sites of a hub: their keys, when they were last heard, how far they are, and what is wrong there.
-
-    seen: when something of the site last arrived. version: the release of its edge. lag: age of the window that
+    """seen: when something of the site last arrived. version: the release of its edge. lag: age of the window that
     arrived last, counted from its end. spool: sketches that wait at the edge, and their size. refused: sketches that
     the hub refused since it started. slowed: how often the site had to wait, as it was over its quota. clock: how far
     its clock is ahead of the hub's. What a site does not tell, as edges of earlier releases or links by files, is
@@ -455,15 +281,13 @@ class SiteList:
     Example: superhosts site list --json
     """
 
-    state: Annotated[Path, STATE] = HUB_STATE
-    json: Json = False
+    state: Path = common.STATE
+    json: bool = common.JSON
 
 
-@dataclass(frozen=True)
+@options()
 class Backup:
-    """Copy the state of a hub to a tar file, also while the hub runs.
-
-    The file has the windows of the hub, its sites and its own key, what waits for an upstream hub or a destination,
+    """The file has the windows of the hub, its sites and its own key, what waits for an upstream hub or a destination,
     and with --alerts its alerts. To go on from it, extract it into an empty folder and start a hub with that as
     --state. What the hub has received since the copy is missing then, unless its archive has it. The sketch key and the
     archive are not in the file: keep copies of these, too.
@@ -471,61 +295,37 @@ class Backup:
     Example: superhosts backup hub.tar --state /var/lib/superhosts-hub
     """
 
-    file: Annotated[Path, typer.Argument(metavar="FILE.tar", help="The file to write; only its owner can read it.")]
-    state: Annotated[Path, STATE] = HUB_STATE
-    alerts: Annotated[Path | None, worded(ALERTS, "The file of the hub's alerts, which is copied, too.")] = None
-    force: Annotated[bool, worded(FORCE, "Replace a file that exists.")] = False
+    file: Path = arg("FILE.tar", "The file to write; only its owner can read it.")
+    state: Path = common.STATE
+    alerts: Path | None = common.ALERTS(help="The file of the hub's alerts, which is copied, too.")
+    force: bool = common.FORCE
 
 
-@dataclass(frozen=True)
+@options("Cluster")
 class PlaceOptions:
-    """Where the work is done, and in pieces of what size."""
-
-    panel: ClassVar = "Cluster"
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="The cluster's scheduler, like tcp://host:8786.")
-    ] = None
-    local: Annotated[bool, typer.Option("--local", help="Start worker processes on this machine instead.")] = False
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="COUNT",
-            parser=parse_at_least_one,
-            help="Worker processes of --local.",
-            show_default="one for each core",
-        ),
-    ] = None
-    work: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder for intermediate results; all workers must see it.", show_default="SAVE.work"
-        ),
-    ] = None
-    keep_work: Annotated[bool, typer.Option("--keep-work", help="Keep the intermediate results.")] = False
-    task_size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            callback=check_size,
-            help="Size of the captures that one task reads, like 1GiB.",
-            show_default="by the number of workers",
-        ),
-    ] = None
+    scheduler: str | None = opt("ADDRESS", "The cluster's scheduler, like tcp://host:8786.")
+    local: bool = flag("Start worker processes on this machine instead.")
+    workers: int | None = opt(
+        "COUNT", "Worker processes of --local.", check=parse_at_least_one, shown="one for each core"
+    )
+    work: Path | None = opt("DIR", "Folder for intermediate results; all workers must see it.", shown="SAVE.work")
+    keep_work: bool = flag("Keep the intermediate results.")
+    task_size: str | None = opt(
+        "SIZE", "Size of the captures that one task reads, like 1GiB.", shown="by the number of workers"
+    )
 
 
-@dataclass(frozen=True)
-class MergedCubeOptions(PairCubeOptions):
-    """What hosts are counted with: a detector whose sketches merge, on the CPUs of the workers."""
+@options("Detector")
+class MergedCubeOptions(common.PairCubeOptions):
+    """A detector whose sketches merge, on the CPUs of the workers."""
 
-    detector: Annotated[str, worded(DETECTOR, f"{MERGED_BY_BATCH}.")] = "cube"
-    exact: Annotated[str | None, shown(EXACT, "on")] = None
+    detector: str = common.DETECTOR(help=f"{common.MERGED_BY_BATCH}.")
+    exact: str | None = common.EXACT(shown="on")
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Find the super hosts of many captures on a Dask cluster: the same sketches as one scan over all of them.
-
-    The workers read the captures, so these must be in a shared folder or behind URLs. A run that was interrupted
+@options()
+class Batch(PlaceOptions, common.TrafficOptions, common.WantedOptions, common.ResultOptions, MergedCubeOptions):
+    """The workers read the captures, so these must be in a shared folder or behind URLs. A run that was interrupted
     resumes when the same command is given again. The key is sent to the workers: use Dask's TLS if others can listen.
 
     Examples:
@@ -533,17 +333,9 @@ class Batch:
         superhosts batch s3://captures --scheduler tcp://head:8786 --save /shared
     """
 
-    inputs: Annotated[
-        list[str],
-        typer.Argument(metavar="INPUT...", help=f"{FILES}, or URLs (s3://…)."),
-    ]
-    save: Annotated[Path, SAVE]
-    place: PlaceOptions = field(default_factory=PlaceOptions)
-    traffic: TrafficOptions = field(default_factory=TrafficOptions)
-    wanted: WantedOptions = field(default_factory=WantedOptions)
-    results: ResultOptions = field(default_factory=ResultOptions)
-    cube: MergedCubeOptions = field(default_factory=MergedCubeOptions)
-    site: Annotated[str, SITE] = "local"
-    counters: Counters = None
-    quiet: Quiet = False
-    verbose: Annotated[bool, worded(VERBOSE, TRACEBACKS)] = False
+    inputs: list[str] = arg("INPUT...", f"{common.FILES}, or URLs (s3://…).")
+    save: Path = common.SAVE(default=MISSING)
+    site: str = common.SITE
+    counters: str | None = common.COUNTERS
+    quiet: bool = common.QUIET
+    verbose: bool = common.VERBOSE(help=common.TRACEBACKS)

@@ -1,18 +1,15 @@
-"""Address text to integers, in compiled loops.
+"""Address text to integers, in compiled loops, and packets of rows with two addresses (`packets_of`).
 
 What is an address is what Python's `ipaddress` says: four decimal numbers without leading zeros, or IPv6 in any of its
-forms (upper case, `::`, an IPv4 address at the end). An IPv4-mapped IPv6 address (::ffff:192.0.2.1) is that IPv4
-address. Blanks, quotes, ports and zones (%eth0) are not part of an address: whoever has them cuts them off first.
+forms. An IPv4-mapped IPv6 address (::ffff:192.0.2.1) is that IPv4 address. Blanks, quotes, ports and zones (%eth0) are
+not part of an address: whoever has them cuts them off first.
 
 A loop over characters mispredicts at the end of every number, which costs more than all the rest. So all bytes of an
 IPv4 address are compared at once in a vector register. Its dots become the bits of a mask; the positions of these bits
 say where each number ends. IPv6 is read eight bytes at a time into integers, one step for each group.
 
-Every function takes bytes as uint8 and returns the address as (kind, high, low): `kind` is 4 or 6, or 0 if the text is
-no address; `low` has the 32 bits of an IPv4 address. Nothing outside of `data` is read.
-
-`packets_of` makes packets of rows with two addresses, one batch for each family. A row whose ends are of different
-families, or of which one is no address, is no packet.
+Functions take bytes as uint8 and return the address as (kind, high, low): `kind` is 4 or 6, or 0 if the text is no
+address; `low` has the 32 bits of an IPv4 address. Nothing outside of `data` is read.
 """
 
 from __future__ import annotations
@@ -67,7 +64,6 @@ def _not_hex(word: np.uint64) -> np.uint64:
 
 @compiled
 def _number(word: np.uint64, length: np.uint64) -> np.uint64:
-    """Return the number in the first `length` characters, which are one to three digits."""
     digits = word << (np.uint64(24) - (length << np.uint64(3)) & np.uint64(63))
     hundreds, tens = digits & np.uint64(15), digits >> np.uint64(8) & np.uint64(15)
     return hundreds * np.uint64(100) + tens * np.uint64(10) + (digits >> np.uint64(16) & np.uint64(15))
@@ -106,7 +102,6 @@ def parse_ipv4(start: np.uint64, length: np.uint64) -> tuple[np.uint64, np.uint6
 
 @compiled
 def _group(word: np.uint64, digits: np.uint64) -> np.uint64:
-    """Return the number in the first `digits` characters, one to four hexadecimal digits."""
     text = (word << (np.uint64(32) - (digits << np.uint64(3)))) & np.uint64(0xFFFFFFFF)
     nibbles = (text & np.uint64(0x0F0F0F0F)) + (text >> np.uint64(6) & np.uint64(0x01010101)) * np.uint64(9)
     pairs = nibbles << np.uint64(4) | nibbles >> np.uint64(8)  # bytes 0 and 2 have two digits each
@@ -248,8 +243,6 @@ def parse_text(data: Bytes, offsets: Rows, threads: int | None = None) -> tuple[
 
 
 class AddressColumn(NamedTuple):
-    """Addresses of both families."""
-
     kinds: Kinds  # 4, 6, or 0 for what is no address
     words: Words  # rows (high word, low word)
 
@@ -266,60 +259,24 @@ def packets_of(src: Ends, dst: Ends, time: Times, details: Details | None = None
         block = (PacketBatch(4, src, dst, time, details=details),) if len(time) else ()
         return block, np.empty(0, np.int64)
     left, right = widened(src), widened(dst)
-    ipv4, ipv6 = _count(left.kinds, right.kinds)
-    src4, dst4, time4 = np.empty(ipv4, np.uint32), np.empty(ipv4, np.uint32), np.empty(ipv4, np.int64)
-    src6, dst6, time6 = np.empty((ipv6, 2), np.uint64), np.empty((ipv6, 2), np.uint64), np.empty(ipv6, np.int64)
-    dropped = np.empty(len(time) - ipv4 - ipv6, np.int64)
-    _split(left, right, time, (src4, dst4, time4), (src6, dst6, time6), dropped)
-    details4, details6 = None, None
-    if details is not None:
-        kinds = np.where(left.kinds == right.kinds, left.kinds, 0)
-        details4, details6 = details[kinds == 4], details[kinds == 6]
-    batches = PacketBatch(4, src4, dst4, time4, details=details4), PacketBatch(6, src6, dst6, time6, details=details6)
-    return tuple(batch for batch in batches if len(batch)), dropped
+    kinds = np.where(left.kinds == right.kinds, left.kinds, 0)
+    batches = []
+    for family in (4, 6):
+        rows = np.flatnonzero(kinds == family)
+        ends = [
+            column.words[rows] if family == 6 else column.words[rows, 1].astype(np.uint32) for column in (left, right)
+        ]
+        chosen = None if details is None else details[rows]
+        batches.append(PacketBatch(family, ends[0], ends[1], time[rows], details=chosen))
+    return tuple(batch for batch in batches if len(batch)), np.flatnonzero(kinds == 0)
 
 
 def widened(column: Ends) -> AddressColumn:
-    """Return a column as one that may hold both families."""
     if isinstance(column, AddressColumn):
         return column
     return AddressColumn(np.full(len(column), 4, np.uint8), as_words(column))
 
 
-@compiled
-def _count(left: Kinds, right: Kinds) -> tuple[int, int]:
-    """Return the number of rows with two IPv4 addresses and of those with two IPv6 addresses."""
-    ipv4, ipv6 = 0, 0
-    for i in range(len(left)):
-        ipv4 += (left[i] == 4) & (right[i] == 4)
-        ipv6 += (left[i] == 6) & (right[i] == 6)
-    return ipv4, ipv6
-
-
-@compiled
-def _split(
-    src: AddressColumn,
-    dst: AddressColumn,
-    time: Times,
-    narrow: tuple[NDArray[np.uint32], NDArray[np.uint32], Times],
-    wide: tuple[Words, Words, Times],
-    dropped: Rows,
-) -> None:
-    """Write each row to the columns of its family, or its number to `dropped`; all have the right length."""
-    src4, dst4, time4 = narrow
-    src6, dst6, time6 = wide
-    src_kinds, src_words = src
-    dst_kinds, dst_words = dst
-    ipv4, ipv6, none = 0, 0, 0
-    for i in range(len(time)):
-        if src_kinds[i] != dst_kinds[i] or src_kinds[i] == 0:
-            dropped[none] = i
-            none += 1
-        elif src_kinds[i] == 4:
-            src4[ipv4], dst4[ipv4], time4[ipv4] = src_words[i, 1], dst_words[i, 1], time[i]
-            ipv4 += 1
-        else:
-            src6[ipv6, 0], src6[ipv6, 1] = src_words[i, 0], src_words[i, 1]
-            dst6[ipv6, 0], dst6[ipv6, 1] = dst_words[i, 0], dst_words[i, 1]
-            time6[ipv6] = time[i]
-            ipv6 += 1
+def taken(column: Ends, rows: Any) -> Ends:
+    """Return some rows, by their numbers or a slice."""
+    return AddressColumn(column.kinds[rows], column.words[rows]) if isinstance(column, AddressColumn) else column[rows]

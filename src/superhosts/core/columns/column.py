@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn, Bytes, Rows, Words, parse_spans
+from superhosts.core.columns.addresses import AddressColumn, Bytes, Rows, Words, parse_spans, taken
 from superhosts.core.pairs import MAPPED
 
 # Arrow, pandas and memory maps give read-only memory. numba has a type of its own for read-only arrays and would
@@ -48,32 +48,35 @@ SHOWN = 60  # characters of a value in a message
 
 
 class Text(NamedTuple):
-    """Text, in UTF-8: row i is data[starts[i]:ends[i]]."""
+    """Text, in UTF-8, or bytes: row i is data[starts[i]:ends[i]]."""
 
     data: Bytes
     starts: Rows
     ends: Rows
+    is_binary: bool = False  # a row of 4 or 16 bytes may be an address in network order
 
-    def addresses(self) -> AddressColumn:
-        return AddressColumn(*parse_spans(*self))
+    def addresses(self, threads: int | None = None) -> AddressColumn:
+        """Return the rows as addresses. Sixteen bytes that are an address as text are text: no others look like it."""
+        kinds, words = parse_spans(self.data, self.starts, self.ends, threads)
+        if self.is_binary:
+            lengths = self.ends - self.starts
+            for size in (4, 16):
+                rows = np.flatnonzero((lengths == size) & ((kinds == 0) | (size == 4)))
+                kinds[rows], words[rows] = from_packed(self.data[self.starts[rows, None] + np.arange(size)])
+        return AddressColumn(kinds, words)
+
+    def part(self, rows: slice) -> Text:
+        return self._replace(starts=self.starts[rows], ends=self.ends[rows])
 
 
-class Binary(NamedTuple):
-    """Bytes, which may be text or addresses (`binary.py`): row i is data[starts[i]:ends[i]]."""
-
-    data: Bytes
-    starts: Rows
-    ends: Rows
-
-
-Values = NDArray[Any] | Text | Binary | AddressColumn
+Values = NDArray[Any] | Text | AddressColumn
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column. If it has codes, row i is values[codes[i]]: a dictionary, or categories."""
 
-    values: Values  # integers (n,) or (n, 2) high word first; text; bytes; addresses of both families
+    values: Values  # integers (n,) or (n, 2) high word first; text; addresses of both families
     name: str  # as messages call it
     valid: Flags | None = None  # False for null rows; None: there are none. Their values mean nothing
     codes: Rows | None = None
@@ -98,15 +101,11 @@ class Column:
 
 
 def _some(values: Values, rows: slice) -> Values:
-    if isinstance(values, Text | Binary):
-        return values._replace(starts=values.starts[rows], ends=values.ends[rows])
-    if isinstance(values, AddressColumn):
-        return AddressColumn(values.kinds[rows], values.words[rows])
-    return values[rows]
+    return values.part(rows) if isinstance(values, Text) else taken(values, rows)
 
 
 def count_of(values: Values) -> int:
-    if isinstance(values, Text | Binary):
+    if isinstance(values, Text):
         return len(values.starts)
     return len(values.kinds if isinstance(values, AddressColumn) else values)
 
@@ -117,50 +116,18 @@ def both_valid(left: Flags | None, right: Flags | None) -> Flags | None:
     return np.asarray(left & right)
 
 
-def starting_at(column: Column, first: int) -> Column:
-    return replace(column, first=first)
-
-
 def text_of(words: Words, kind: int) -> str:
     number = int(words[0]) << 64 | int(words[1])
     return str(ipaddress.IPv4Address(number) if kind == 4 else ipaddress.IPv6Address(number))
 
 
 def _shown(values: Values, row: int) -> str:
-    if isinstance(values, Text | Binary):
+    if isinstance(values, Text):
         text = bytes(values.data[values.starts[row] : values.ends[row]]).decode(errors="replace")
         return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
     if isinstance(values, AddressColumn):
         return text_of(values.words[row], int(values.kinds[row])) if values.kinds[row] else "the value"
     return str(values[row])
-
-
-# A column of bytes does not say whether these are text or the 4 or 16 bytes of addresses in network order. It is text
-# if every row is an address as text. Otherwise it is binary if every row has 4 or 16 bytes. A column of binary
-# addresses that all look like text ("1::2" is 49.58.58.50) does not occur by chance; whoever has a single one can pass
-# it as an `ipaddress` object.
-
-
-def from_bytes(given: Binary, valid: Flags | None = None) -> Text | AddressColumn:
-    """Return bytes as text, or as addresses if they are binary. Rows that are not valid do not matter."""
-    column = Text(*given)
-    lengths = column.ends - column.starts
-    if not len(lengths) or not np.isin(lengths if valid is None else lengths[valid], (4, 16)).all():
-        return column
-    first = 0 if valid is None else int(np.argmax(valid))
-    if _is_text(column, slice(first, first + 1)) and _is_text(column, slice(None), valid):
-        return column
-    size = 16 if (lengths == 16).any() else 4
-    places = column.starts[:, None] + np.arange(size)
-    last = max(0, len(column.data) - 1)
-    packed = column.data[np.minimum(places, last)]
-    if size == 4 or (lengths == 16).all():
-        return from_packed(packed)
-    narrow, wide = from_packed(np.ascontiguousarray(packed[:, :4])), from_packed(packed)
-    is_narrow = lengths == 4
-    return AddressColumn(
-        np.where(is_narrow, narrow.kinds, wide.kinds), np.where(is_narrow[:, None], narrow.words, wide.words)
-    )
 
 
 def from_packed(packed: NDArray[Any]) -> AddressColumn:
@@ -172,17 +139,6 @@ def from_packed(packed: NDArray[Any]) -> AddressColumn:
         words[:, 1] = rows.view(">u4")[:, 0]
         return AddressColumn(np.full(count, 4, np.uint8), words)
     words[:] = rows.view(">u8")
-    return from_words(words)
-
-
-def from_words(words: Words) -> AddressColumn:
-    """Return IPv6 addresses as such, in the same memory. IPv4-mapped ones are IPv4."""
     is_mapped = (words[:, 0] == 0) & (words[:, 1] >> np.uint64(32) == MAPPED)
     words[is_mapped, 1] &= np.uint64(0xFFFFFFFF)
     return AddressColumn(np.where(is_mapped, 4, 6).astype(np.uint8), words)
-
-
-def _is_text(column: Text, rows: slice, valid: Flags | None = None) -> bool:
-    """Return True if some rows, unless they are null, are addresses as text."""
-    kinds, _ = parse_spans(readable(column.data), column.starts[rows], column.ends[rows])
-    return bool((kinds != 0 if valid is None else (kinds != 0) | ~valid).all())

@@ -23,21 +23,17 @@ from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn
 from superhosts.core.columns.column import (
-    Binary,
     Column,
     Flags,
     Text,
-    Values,
     both_valid,
-    count_of,
-    from_bytes,
     readable,
 )
 from superhosts.core.device import run_parallel, split_evenly, thread_count
 from superhosts.core.pairs import MAPPED, Addresses, HostFormat, as_words, numbers_to_array
 from superhosts.errors import UsageError
 from superhosts.jit.cache import compiled
-from superhosts.jit.pool import Lender
+from superhosts.jit.memory import Lender
 
 # Integers are mostly the int64 of data frames. One pass copies the low halves and ORs all values, so that the range
 # check costs nothing beside the reading. Only if the OR says that a value does not fit is it looked for. Long columns
@@ -72,7 +68,6 @@ def narrowed(values: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
 
 
 def _lent(count: int) -> NDArray[np.uint32]:
-    """Return room for values, in memory that is used again if there are many."""
     if count <= BLOCK // 4:
         return np.empty(count, np.uint32)
     narrow: NDArray[np.uint32] = _lender.borrow().view(np.uint32)[:count]
@@ -95,13 +90,10 @@ def unsigned(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.int64).view(np.uint64)
 
 
-SLICE = 1 << 18  # rows of text that are parsed together: the addresses of more would not stay in a cache
 MASK32, MASK64 = (1 << 32) - 1, (1 << 64) - 1
 
 
 class Pairs(NamedTuple):
-    """The pairs of two columns."""
-
     hosts: Addresses
     peers: Addresses
     dropped: int = 0  # rows with a null
@@ -162,10 +154,11 @@ def hosts_of(column: Column, format: HostFormat) -> Addresses:
 
 def _numbers(column: Column, format: HostFormat, valid: Flags | None, *, peers: bool) -> Addresses:
     """Return the numbers of all rows; rows that are not valid may have any number."""
-    values = column.values
-    if isinstance(values, Binary):
-        values = from_bytes(values, valid if column.codes is None else None)
-    numbers, bad = _from_text(values, format, peers) if isinstance(values, Text) else _from(values, format, peers)
+    values: Any = column.values.addresses() if isinstance(column.values, Text) else column.values
+    if isinstance(values, AddressColumn):
+        numbers, bad = _from_addresses(values, format, peers)
+    else:
+        numbers, bad = (_peer_integers if peers else _host_integers)(values, format)
     if column.codes is not None:
         if not len(numbers):  # All rows are null.
             return np.zeros((len(column), *numbers.shape[1:]), numbers.dtype)
@@ -179,31 +172,8 @@ def _numbers(column: Column, format: HostFormat, valid: Flags | None, *, peers: 
     return numbers
 
 
-def _from(values: NDArray[Any] | AddressColumn, format: HostFormat, peers: bool) -> tuple[Addresses, Flags | None]:
-    """Return values as numbers, and which of them are bad; None: none is."""
-    if isinstance(values, AddressColumn):
-        return _from_addresses(values, format, peers)
-    return _peer_integers(values, format) if peers else _host_integers(values, format)
-
-
-def _from_text(text: Text, format: HostFormat, peers: bool) -> tuple[Addresses, Flags | None]:
-    count = count_of(text)
-    if count <= SLICE:
-        return _from_addresses(text.addresses(), format, peers)
-    read = [_from_addresses(_part(text, start).addresses(), format, peers) for start in range(0, count, SLICE)]
-    pieces = [each for each, _ in read]
-    if len({each.ndim for each in pieces}) > 1:  # Only some have IPv6 peers.
-        pieces = [as_words(each) for each in pieces]
-    numbers: Addresses = np.concatenate(pieces)  # type: ignore[assignment]
-    return numbers, np.concatenate([bad for _, bad in read])
-
-
-def _part(text: Text, start: int) -> Text:
-    return Text(text.data, text.starts[start : start + SLICE], text.ends[start : start + SLICE])
-
-
-def _from_addresses(addresses: AddressColumn, format: HostFormat, peers: bool) -> tuple[Addresses, Flags]:
-    """Return addresses as numbers: hosts without the bits behind their prefix, peers whole."""
+def _from_addresses(addresses: AddressColumn, format: HostFormat, peers: bool) -> tuple[Addresses, Flags | None]:
+    """Return addresses as numbers: hosts without the bits behind their prefix, peers whole; and which are bad."""
     kinds, words = addresses
     if peers:
         is_narrow = format.family == 4 and not (kinds == 6).any()
@@ -274,11 +244,7 @@ def _large_integers(values: NDArray[Any], bits: int) -> tuple[Addresses, Flags]:
     return numbers_to_array([0 if is_bad else int(each) for each, is_bad in zip(values, bad, strict=True)], bits), bad
 
 
-def _reason(values: Values, row: int, format: HostFormat, peers: bool) -> str:
-    if isinstance(values, Text):
-        one = slice(row, row + 1)
-        values = Text(values.data, values.starts[one], values.ends[one]).addresses()
-        row = 0
+def _reason(values: NDArray[Any] | AddressColumn, row: int, format: HostFormat, peers: bool) -> str:
     if not isinstance(values, AddressColumn):
         return "is negative" if values[row] < 0 else f"does not fit in {128 if peers else format.key_bits} bits"
     kind = int(values.kinds[row])

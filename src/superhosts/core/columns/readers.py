@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from superhosts.core.columns.addresses import AddressColumn, are_inside
 from superhosts.core.columns.column import (
     SHOWN,
-    Binary,
     Column,
     Flags,
     Text,
@@ -24,7 +24,6 @@ from superhosts.core.columns.column import (
     both_valid,
     from_packed,
     readable,
-    starting_at,
 )
 from superhosts.core.pairs import Host
 from superhosts.core.text import SURROGATES
@@ -52,8 +51,6 @@ class CanBeArray(Protocol):
 
 
 class OnGpu(Protocol):
-    """An array in a GPU's memory."""
-
     @property
     def __cuda_array_interface__(self) -> Any: ...
 
@@ -88,16 +85,19 @@ TAKEN = "integers alone, or address text, bytes and ipaddress objects"
 
 def from_objects(values: Sequence[Any], name: str) -> Column:
     valid = _not_null(values)
-    present = values if valid is None else [each for each, is_valid in zip(values, valid, strict=True) if is_valid]
-    kinds = set(map(type, present))
+    rows = np.arange(len(values)) if valid is None else np.flatnonzero(valid)
+    kinds = set(map(type, values if valid is None else [values[row] for row in rows.tolist()]))
+
+    def filled(nothing: Any) -> Sequence[Any]:
+        return values if valid is None else [each if ok else nothing for each, ok in zip(values, valid, strict=True)]
+
     if all(issubclass(kind, str) for kind in kinds):
-        return Column(_spread_any(text_of_strings(present), valid), name, valid)
+        return Column(text_of_strings(filled("")), name, valid)
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
-        return Column(_spread(_integers(present), valid), name, valid)
+        return Column(_integers(filled(0)), name, valid)
     if all(issubclass(kind, bytes) for kind in kinds):
-        return Column(_spread_any(Binary(*text_of_bytes(present)), valid), name, valid)
-    addresses = _addresses(present, name, np.arange(len(values)) if valid is None else np.flatnonzero(valid))
-    return Column(_spread_any(addresses, valid), name, valid)
+        return Column(text_of_bytes(filled(b""))._replace(is_binary=True), name, valid)
+    return Column(_addresses(values, name, rows.tolist()), name, valid)
 
 
 def text_of_strings(strings: Sequence[str]) -> Text:
@@ -134,21 +134,6 @@ def is_null(value: Any) -> bool:
         return type(value).__name__ == "NAType"
 
 
-def _spread(values: NDArray[Any], valid: Flags | None) -> NDArray[Any]:
-    """Return the values of rows that are not null with zeros for the others between them."""
-    if valid is None:
-        return values
-    result = np.zeros((len(valid), *values.shape[1:]), values.dtype)
-    result[valid] = values
-    return result
-
-
-def _spread_any(values: Text | Binary | AddressColumn, valid: Flags | None) -> Text | Binary | AddressColumn:
-    if isinstance(values, Text | Binary):
-        return values._replace(starts=_spread(values.starts, valid), ends=_spread(values.ends, valid))
-    return AddressColumn(_spread(values.kinds, valid), _spread(values.words, valid))
-
-
 def _integers(values: Sequence[Any]) -> NDArray[Any]:
     """Return Python integers as a column, of objects if they do not fit in 64 bits."""
     if not len(values):
@@ -161,21 +146,22 @@ def _integers(values: Sequence[Any]) -> NDArray[Any]:
     return np.array(values, object)
 
 
-def _addresses(values: Sequence[Any], name: str, rows: NDArray[np.int64]) -> AddressColumn:
-    """Return a mixture of text, bytes and `ipaddress` objects as addresses; raise UsageError if a row is none."""
-    kinds, words = np.empty(len(values), np.uint8), np.empty((len(values), 2), np.uint64)
-    if _is_integer(values[0]):
-        i = next(i for i, value in enumerate(values) if not _is_integer(value))
-        raise UsageError(f"{name}, row {rows[i]}: {values[i]!r} is not an integer, but row {rows[0]} is")
-    for i, value in enumerate(values):
+def _addresses(values: Sequence[Any], name: str, rows: Sequence[int]) -> AddressColumn:
+    """Return text, bytes and `ipaddress` objects in `rows` as addresses; raise UsageError if one is none."""
+    kinds, words = np.zeros(len(values), np.uint8), np.zeros((len(values), 2), np.uint64)
+    if _is_integer(values[rows[0]]):
+        row = next(row for row in rows if not _is_integer(values[row]))
+        raise UsageError(f"{name}, row {row}: {values[row]!r} is not an integer, but row {rows[0]} is")
+    for row in rows:
+        value = values[row]
         try:
             address = value if isinstance(value, ADDRESS_TYPES) else ipaddress.ip_address(_decoded(value))
         except (TypeError, ValueError):
             shown = repr(value) if len(repr(value)) <= SHOWN else f"{type(value).__name__} object"
-            raise UsageError(f"{name}, row {rows[i]}: {shown} is not an address; use {TAKEN}") from None
+            raise UsageError(f"{name}, row {row}: {shown} is not an address; use {TAKEN}") from None
         mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
         number = int(mapped or address)
-        kinds[i], words[i, 0], words[i, 1] = 4 if mapped else address.version, number >> 64, number & MASK64
+        kinds[row], words[row, 0], words[row, 1] = 4 if mapped else address.version, number >> 64, number & MASK64
     return AddressColumn(kinds, words)
 
 
@@ -223,20 +209,23 @@ def from_arrow(array: Any, name: str) -> Column:
     valid = valid_rows(array)
     if types.is_integer(kind):
         return Column(_values(array, kind.to_pandas_dtype()), name, valid)
-    if types.is_string_view(kind) or types.is_binary_view(kind):
-        array = array.cast(arrow.large_string() if types.is_string_view(kind) else arrow.large_binary())
-        kind = array.type
-    if types.is_string(kind) or types.is_large_string(kind):
+    if is_text(kind) or is_binary(kind):
         return Column(text_of_arrow(array, name), name, valid)
     if types.is_fixed_size_binary(kind) and kind.byte_width in (4, 16):
-        return Column(from_packed(_packed(array)), name, valid)
-    if types.is_binary(kind) or types.is_large_binary(kind):
-        return Column(Binary(*text_of_arrow(array, name)), name, valid)
+        return Column(from_packed(_values(array, (np.uint8, kind.byte_width))), name, valid)
     if types.is_decimal(kind) and kind.scale == 0:  # integers of 128 bits, of DuckDB
         return from_objects([None if each is None else int(each) for each in array.to_pylist()], name)
     if types.is_null(kind):
         return Column(np.zeros(len(array), np.int64), name, np.zeros(len(array), bool))
     raise UsageError(f"{name}: Arrow's {kind} is not a type of addresses; integers, strings and 4 or 16 bytes are")
+
+
+def is_text(kind: Any) -> bool:
+    return str(kind) in ("string", "large_string", "string_view")
+
+
+def is_binary(kind: Any) -> bool:
+    return str(kind) in ("binary", "large_binary", "binary_view")
 
 
 def valid_rows(array: Any) -> Flags | None:
@@ -248,46 +237,52 @@ def valid_rows(array: Any) -> Flags | None:
 
 def text_of_arrow(array: Any, name: str) -> Text:
     """Return the bytes of an Arrow array of strings or bytes, with their positions."""
-    width = np.int64 if str(array.type).startswith("large") else np.int32
+    binary = is_binary(array.type)
+    if str(array.type).endswith("view"):
+        array = as_bytes(array).cast(import_arrow(name).large_binary())
+    width = np.dtype(np.int64 if str(array.type).startswith("large") else np.int32)
     _, offsets, data = array.buffers()
     places = np.zeros(1, np.int64)
     if len(array):
-        item = np.dtype(width).itemsize
-        places = array_at(offsets.address + array.offset * item, len(array) + 1, width, array).astype(np.int64)
+        begin = offsets.address + array.offset * width.itemsize
+        places = array_at(begin, len(array) + 1, width, array).astype(np.int64, copy=False)
     text = array_at(data.address, data.size, np.uint8, array) if data is not None else np.empty(0, np.uint8)
     if not are_inside(places, len(text)):  # Compiled loops follow them.
         raise UsageError(f"{name}: a damaged Arrow array: values lie outside of its data")
-    return Text(text, places[:-1], places[1:])
+    return Text(text, places[:-1], places[1:], binary)
+
+
+def as_bytes(array: Any) -> Any:
+    """Return text as binary values, which need not be UTF-8. All of them lie inside their data: pyarrow does not check
+    that when it reads them.
+    """
+    arrow = import_arrow("reading Arrow columns")
+    kinds = {"string": arrow.binary(), "large_string": arrow.large_binary(), "string_view": arrow.binary_view()}
+    found = array.view(kinds.get(str(array.type), array.type))
+    found.validate(full=True)
+    return found
 
 
 def _values(array: Any, dtype: Any) -> NDArray[Any]:
+    """Return the values of an Arrow array of numbers, or of bytes: a row for each."""
     kind = np.dtype(dtype)
-    data = array.buffers()[1]
-    return (
-        array_at(data.address + array.offset * kind.itemsize, len(array), kind, array)
-        if len(array)
-        else np.empty(0, kind)
-    )
-
-
-def _packed(array: Any) -> NDArray[np.uint8]:
-    width, data = array.type.byte_width, array.buffers()[1]
     if not len(array):
-        return np.empty((0, width), np.uint8)
-    return array_at(data.address + array.offset * width, len(array) * width, np.uint8, array).reshape(-1, width)
+        return np.empty((0, *kind.shape), kind.base)
+    begin = array.buffers()[1].address + array.offset * kind.itemsize
+    whole = array_at(begin, len(array) * kind.itemsize // kind.base.itemsize, kind.base, array)
+    return whole.reshape(-1, *kind.shape)
 
 
 def _from_dictionary(array: Any, name: str) -> Column:
-    """Return an Arrow array with a dictionary: its values once, and a code for each row."""
+    """Return an array with a dictionary: its values once, and a code for each row. One that names none is null."""
     values = from_arrow(array.dictionary, name)
-    indices = array.indices
-    valid = valid_rows(array)
-    codes = _values(indices, indices.type.to_pandas_dtype()).astype(np.int64)
+    codes = _values(array.indices, array.indices.type.to_pandas_dtype()).astype(np.int64)
+    is_inside = (codes >= 0) & (codes < len(values))
+    valid = both_valid(valid_rows(array), None if is_inside.all() else is_inside)
     if valid is not None:
         codes[~valid] = 0  # Those of nulls may be anything.
     if values.valid is not None and len(values):
-        present = values.valid[codes]
-        valid = present if valid is None else valid & present
+        valid = both_valid(valid, values.valid[codes])
     return Column(values.values, name, valid, codes)
 
 
@@ -305,7 +300,7 @@ def column_of(data: Any, name: str) -> Column:
     if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "dtype"):
         return _from_pandas(data, name)
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
-        return _from_capsule(data, name)
+        return _by_arrow(data, name)
     if hasattr(data, "__array__"):
         return from_numpy(np.asarray(data), name)
     if hasattr(data, "__dlpack__"):
@@ -345,7 +340,6 @@ def from_numpy(array: NDArray[Any], name: str) -> Column:
 
 
 def _refuse_floats(array: NDArray[Any], name: str) -> None:
-    """Raise UsageError, which names the first row that is no number, else the first row."""
     is_nan = np.isnan(array)
     row = int(np.argmax(is_nan))
     advice = "drop such rows, or use a nullable type (Int64)" if is_nan[row] else "convert the column to integers"
@@ -354,7 +348,6 @@ def _refuse_floats(array: NDArray[Any], name: str) -> None:
 
 
 def _from_text(array: NDArray[Any], name: str) -> Column:
-    """Return an array of strings, byte strings or Python objects as a column."""
     if array.dtype.kind in "TO":
         return from_objects(array.tolist(), name)
     try:
@@ -371,66 +364,36 @@ def _from_text(array: NDArray[Any], name: str) -> Column:
 
 
 def _from_pandas(data: Any, name: str) -> Column:
-    dtype = data.dtype
-    if isinstance(dtype, np.dtype):
-        return from_numpy(data.to_numpy(), name)
-    if type(dtype).__name__ == "SparseDtype":
+    if isinstance(data.dtype, np.dtype) or type(data.dtype).__name__ == "SparseDtype":
         return from_numpy(np.asarray(data), name)
-    if hasattr(dtype, "categories"):
-        values = data.array
-        codes = np.asarray(values.codes, np.int64)
-        present = codes >= 0
-        categories = column_of(values.categories, name)
-        valid = None if present.all() else present
-        return Column(categories.values, name, valid, np.where(present, codes, 0))
-    if hasattr(dtype, "numpy_dtype") and dtype.kind in "iu" and not hasattr(dtype, "pyarrow_dtype"):
-        missing = np.asarray(data.isna())
-        values = (
-            data.to_numpy(dtype=dtype.numpy_dtype, na_value=0) if missing.any() else data.to_numpy(dtype.numpy_dtype)
-        )
-        return Column(readable(values), name, ~missing if missing.any() else None)
-    if getattr(dtype, "kind", "") == "f":
-        return from_numpy(data.to_numpy(np.float64, na_value=np.nan), name)
     try:
-        arrow = import_arrow("reading Arrow columns")
-        pieces = arrow.chunked_array([arrow.array(data)]) if not hasattr(data, "__arrow_c_stream__") else data
-        return _whole(pieces, name)
-    except (ImportError, UnicodeEncodeError):  # Arrow is not there, or cannot hold lone surrogates.
+        return _by_arrow(data, name)
+    except (ImportError, UnicodeEncodeError, UsageError):  # Arrow is not there, or has no lone surrogates, or objects.
         return from_objects(data.tolist(), name)
 
 
-def _from_capsule(data: Any, name: str) -> Column:
-    """Return an Arrow array, or a stream of them, from any producer, as a column."""
+def _by_arrow(data: Any, name: str) -> Column:
     if str(getattr(data, "dtype", "")) in WIDE:
         return from_objects(data.to_list(), name)
     arrow = import_arrow("reading Arrow columns")
-    if isinstance(data, arrow.Array) or not hasattr(data, "__arrow_c_stream__"):
+    pieces = data
+    if not isinstance(data, arrow.Array | arrow.ChunkedArray):
         with converting(name, data):
-            array = arrow.array(data)
-        return from_arrow(array, name)
-    return _whole(data, name)
-
-
-def _whole(data: Any, name: str) -> Column:
-    arrow = import_arrow("reading Arrow columns")
-    with converting(name, data):
-        pieces = data if isinstance(data, arrow.ChunkedArray) else arrow.chunked_array(data)
+            pieces = (arrow.chunked_array if hasattr(data, "__arrow_c_stream__") else arrow.array)(data)
     if arrow.types.is_struct(pieces.type):
         fields = [pieces.type.field(i).name for i in range(pieces.type.num_fields)]
         raise UsageError(f"{name}: a table with columns {', '.join(fields)}; name two: host=…, peer=…")
+    if not isinstance(pieces, arrow.ChunkedArray):
+        return from_arrow(pieces, name)
     if pieces.num_chunks == 1:
         return from_arrow(pieces.chunk(0), name)
-    if pieces.nbytes > MOST_TEXT and arrow.types.is_string(pieces.type):
-        pieces = pieces.cast(arrow.large_string())
-    if pieces.nbytes > MOST_TEXT and arrow.types.is_binary(pieces.type):
-        pieces = pieces.cast(arrow.large_binary())
+    if pieces.nbytes > MOST_TEXT and str(pieces.type) in ("string", "binary"):
+        pieces = pieces.cast(f"large_{pieces.type}")
     return from_arrow(pieces.combine_chunks(), name)
 
 
 # Tables. A stream is read batch by batch, so a table need not fit into memory. Only the two columns are asked for,
 # where the producer can leave out others.
-
-BATCH_ROWS = 1 << 20  # of producers that let the reader choose
 
 
 def is_table(data: Any) -> bool:
@@ -462,7 +425,7 @@ def columns_of(table: Any, host: str | None, peer: str | None) -> Iterator[tuple
     row = 0
     for batch in _batches(table, host, peer):
         columns = [from_arrow(batch.column(name), f"column {name!r}") for name in (host, peer)]
-        yield starting_at(columns[0], row), starting_at(columns[1], row)
+        yield replace(columns[0], first=row), replace(columns[1], first=row)
         row += batch.num_rows
 
 
@@ -478,25 +441,16 @@ def _batches(table: Any, host: str, peer: str) -> Any:
             "(map_partitions) and merge them, as superhosts batch does with files"
         )
     if _module(table) == "duckdb":
-        quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
-        chosen = table.project(quoted)
-        return getattr(chosen, "to_arrow_reader", chosen.fetch_arrow_reader)(BATCH_ROWS)
-    if isinstance(table, arrow.Table | arrow.RecordBatch):
-        table = table.select(names)
+        table = table.project(", ".join('"' + name.replace('"', '""') + '"' for name in names))
     elif hasattr(table, "scanner"):  # a dataset
-        return table.scanner(columns=names).to_reader()
-    if isinstance(table, arrow.RecordBatch):
-        return [table]
-    if not hasattr(table, "__arrow_c_stream__") and hasattr(table, "__arrow_c_array__"):
-        batch = arrow.record_batch(table)
-        _check(batch.schema.names, host, peer)
-        return [batch]
-    if not hasattr(table, "__arrow_c_stream__"):
+        table = table.scanner(columns=names).to_reader()
+    if not hasattr(table, "__arrow_c_stream__") and not hasattr(table, "__arrow_c_array__"):
         raise UsageError(f"update: {type(table).__name__} is not a table; pass a data frame or an Arrow stream")
     with converting("update", table):
-        reader = arrow.RecordBatchReader.from_stream(table)
-    _check(reader.schema.names, host, peer)
-    return reader
+        is_stream = hasattr(table, "__arrow_c_stream__")
+        found = arrow.RecordBatchReader.from_stream(table) if is_stream else arrow.record_batch(table)
+    _check(found.schema.names, host, peer)
+    return found if is_stream else [found]
 
 
 def _check(known: Sequence[Any], host: str, peer: str) -> None:
@@ -521,5 +475,4 @@ def _column_names(table: Any) -> list[Any] | None:
 
 
 def _module(value: Any) -> str:
-    """Return the package of an object's class."""
     return type(value).__module__.partition(".")[0].lstrip("_")

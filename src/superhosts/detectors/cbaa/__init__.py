@@ -39,6 +39,7 @@ from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task,
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.formulas import prefix_test, zero_limit
+from superhosts.detectors.lock import locked
 from superhosts.jit.cache import compiled
 
 __all__ = ["Cbaa", "Geometry", "PaperCbaa"]
@@ -279,7 +280,8 @@ class Cbaa(ColumnSketch):
         """Return the maximum number of zeros that a super host leaves, for each slice."""
         return [zero_limit(self.geometry.column_bits, threshold)] * (1 << self.geometry.slice_bits)
 
-    def _search_for(self, threshold: float) -> Search:
+    @locked
+    def search_for(self, threshold: float) -> Search:
         return Search(np.array(self._limits(threshold), np.int64), *prefix_test(self.geometry.column_bits, threshold))
 
 

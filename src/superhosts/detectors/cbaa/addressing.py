@@ -113,8 +113,6 @@ class Geometry(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The limits that a host with at least `threshold` peers satisfies."""
-
     zeros: NDArray[np.int64]  # (slices,): maximum of zeros in a column and in the AND
     prefix_words: int
     prefix_ones: int  # minimum of ones in the first `prefix_words` words of the AND
@@ -146,7 +144,6 @@ def check_bits(array: int, geometry: Geometry) -> int:
 
 @compiled
 def restoring_column(left: int, start: int, geometry: Geometry) -> int:
-    """Return the window of LP that starts at bit `start`."""
     doubled = left | left << left_bits(geometry)
     return (doubled >> start) & ((1 << geometry.index_bits) - 1)
 

@@ -38,7 +38,6 @@ PREFIX_WORDS, PREFIX_ONES, MAX_STEPS, LIMITS = range(4)
 
 @cache
 def make_column_of(geometry: Geometry) -> Any:
-    """Return the device function that computes a host's column in one array, as an index into the whole sketch."""
     restoring, slices = geometry.restoring, (1 << geometry.slice_bits) - 1
 
     def column_of(_high: Any, low: Any, array: int, key: Any) -> int:
@@ -88,7 +87,6 @@ def make_list_hot(geometry: Geometry) -> Kernel:
 
 @cache
 def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that walks from hot columns to addresses, and its threads per block."""
     restoring, arrays, words, rows = geometry.restoring, geometry.arrays, geometry.words, geometry.rows
     size, last, per_slice = 1 << geometry.index_bits, geometry.restoring - 1, geometry.slice_columns
     threads, (head, width) = 8 * launch.team if not simulated() else launch.team, answer_shape(geometry)
@@ -210,12 +208,6 @@ class CudaCbaa(CudaEngine):
 
     def _make_put(self) -> Put:
         return make_put(self.geometry)
-
-    def _extra_words(self) -> int:
-        return 0
-
-    def _candidate_words(self) -> int:
-        return 1
 
     def _limit_words(self) -> int:
         return LIMITS + (1 << self.geometry.slice_bits)

@@ -9,7 +9,7 @@ linear in the number of hot columns, and the method is the same for hosts of any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
@@ -24,13 +24,7 @@ from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.cubefile.container import block_writer
-from superhosts.detectors.arguments import (
-    check_key_bits,
-    check_keys,
-    check_no_conflict,
-    check_threshold,
-    starts_exact,
-)
+from superhosts.detectors.arguments import check_key_bits, check_keys, check_no_conflict, check_threshold, starts_exact
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns, bits_of_arrays
 from superhosts.detectors.cube import rowform
 from superhosts.detectors.cube.addressing import lowest_priority
@@ -38,23 +32,13 @@ from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu, merge
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.rowform import encode, gather
 from superhosts.detectors.cube.search import labelled_hosts, unnamed_share
-from superhosts.detectors.engines.autogpu import AutoGpu
-from superhosts.detectors.engines.base import Arrays, ArrayShape, Counts, Engine, Plan, Words
+from superhosts.detectors.engines.base import Arrays, ArrayShape, AutoGpu, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.pairset import PairSet
-from superhosts.detectors.estimate import (
-    Estimate,
-    Evidence,
-    better_of,
-    conclude,
-    measure,
-    measure_all,
-    saturation_of,
-)
+from superhosts.detectors.estimate import Estimate, Evidence, better_of, conclude, measure, measure_all, saturation_of
 from superhosts.detectors.formulas import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 from superhosts.detectors.hostnames import names_for
-from superhosts.detectors.kind import Kind
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.stored import Place
+from superhosts.detectors.stored import Kind, Place, Read
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
@@ -151,7 +135,6 @@ class Cube(ColumnSketch):
     @classmethod
     def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
         """Return an empty cube of this kind, for the content of a file. It is dense from the start, as files are."""
-        assert isinstance(kind.geometry, Geometry)
         keys = kind.format.keys
         cube = cls(
             geometry=kind.geometry, key=secret, device=place.device, threads=place.threads, exact=False, keys=keys
@@ -182,10 +165,7 @@ class Cube(ColumnSketch):
 
     @locked
     def surely_exceeds_exact(self) -> bool:
-        """Return True if the cube cannot be exact: every pair sets one bit in each array, and some array has too many.
-
-        False says nothing, as several pairs may set the same bit.
-        """
+        """Return True if some array has more bits set than an exact cube has pairs. False says nothing."""
         if self._pairs() is not None:
             return False
         bits = bits_of_arrays(tuple(self.geometry.edges), self.geometry.rows)
@@ -200,20 +180,11 @@ class Cube(ColumnSketch):
 
     def _super_hosts(self, threshold: float) -> SuperHosts:
         pairs = self._pairs()
-        if pairs is not None:
-            return self._counted(*pairs.super_hosts(threshold))
-        found = self._find(threshold)
-        self._warn(threshold)  # called here, not by the base class, so that the warning names the caller's line
-        self._warn_if_overfull(found)
-        return found
+        return super()._super_hosts(threshold) if pairs is None else self._counted(*pairs.super_hosts(threshold))
 
     def _top(self, count: int) -> SuperHosts:
         pairs = self._pairs()
-        if pairs is not None:
-            return self._counted(*pairs.top(count)).select(slice(0, count))
-        found = self._largest(count)
-        self._warn_if_overfull(found)  # called here for the same reason
-        return found
+        return super()._top(count) if pairs is None else self._counted(*pairs.top(count)).select(slice(0, count))
 
     def _least_listed(self) -> float:
         return super()._least_listed() if self._pairs() is None else 1
@@ -246,14 +217,12 @@ class Cube(ColumnSketch):
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
-        assert isinstance(kind.geometry, Geometry)
         return kind.geometry.array_shapes(), rowform.shapes(kind.geometry)
 
     @classmethod
     def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
-        assert isinstance(kind.geometry, Geometry)
         listed = rowform.memory_of(sides, kind.geometry) if "rows" in sides else 0
-        return kind.geometry.memory + listed
+        return int(kind.geometry.memory) + listed
 
     def _file_arrays(self) -> Arrays:
         pairs = self._pairs()
@@ -288,12 +257,11 @@ class Cube(ColumnSketch):
         return super()._stored_hosts(kind, secret, hosts, sides)
 
     @classmethod
-    def _shown_hosts(cls, kind: Kind, secret: bytes, arrays: Mapping[str, NDArray[Any]]) -> Words | None:
-        assert isinstance(kind.geometry, Geometry)
-        if "rows" in arrays:
-            mangled, _ = rowform.decode_hosts(arrays, kind.geometry)
+    def _shown_hosts(cls, kind: Kind, secret: bytes, names: Collection[str], read: Read) -> Words | None:
+        if "rows" in names:
+            mangled, _ = rowform.decode_hosts(read("counts"), read("hosts"), kind.geometry)
         else:
-            mangled = labelled_hosts(arrays["labels"])
+            mangled = labelled_hosts(read("labels"))
         return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))[:, 1] if len(mangled) else None
 
     # Merging and copying
@@ -316,7 +284,8 @@ class Cube(ColumnSketch):
 
     # Estimates
 
-    def _search_for(self, threshold: float) -> Search:
+    @locked
+    def search_for(self, threshold: float) -> Search:
         return search_for(threshold, self.geometry)
 
     def _unnamed(self, threshold: float, pairs: float) -> float:
@@ -366,7 +335,6 @@ class Cube(ColumnSketch):
 
 @lru_cache(maxsize=64)
 def search_for(threshold: float, geometry: Geometry) -> Search:
-    """Return the limits that a host with at least `threshold` peers satisfies."""
     written = threshold / geometry.sample
     prefixes = [prefix_test(geometry.column_bits, written, ones) for ones in PREFIX_ONES]
     competing, wanted = lowest_priority(geometry.share_bits), int((1 - MISS_EXPONENT / written) * (1 << 32))
@@ -380,22 +348,15 @@ class StoredRows(StoredColumns):
     """Estimates some hosts of a cube in a file that lists rows of hosts. One slice of bits per thread is in memory."""
 
     def __init__(
-        self,
-        detector: type[Cube],
-        kind: Kind,
-        secret: bytes,
-        hosts: Addresses,
-        sides: Mapping[str, Sequence[int]],
+        self, detector: type[Cube], kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
     ) -> None:
         super().__init__(detector, kind, secret, hosts)
-        assert isinstance(kind.geometry, Geometry)
-        self._geometry, self._key = kind.geometry, make_key(secret)
         self._arrays = rowform.empty_arrays(sides, kind.geometry)
         self.takers = {name: block_writer(array) for name, array in self._arrays.items()}
 
     def answer(self) -> SuperHosts:
         """Return the numbers of peers, in the order in which the caller named the hosts. Raise ArrayError."""
         threads = thread_count()
-        content = rowform.decode(self._arrays, self._geometry, threads)
-        rowform.pass_slices(content, self.columns.take_columns, self._geometry, self._key, threads)
+        content = rowform.decode(self._arrays, self.geometry, threads)
+        rowform.pass_slices(content, self.take_columns, self.geometry, self.key, threads)
         return super().answer()

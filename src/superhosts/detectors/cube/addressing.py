@@ -39,14 +39,12 @@ def slice_of(low: int, geometry: Geometry) -> int:
 
 @compiled
 def column_of(folded: int, low: int, array: int, draw: tuple[int, int], geometry: Geometry) -> int:
-    """Return the column of a mangled host in one array, as an index into the columns of the whole cube."""
     place = slice_of(low, geometry) * geometry.arrays + array
     return place * geometry.columns + column_hash(folded, draw, geometry.columns)
 
 
 @compiled
 def giant_column_of(folded: int, low: int, array: int, draw: tuple[int, int], geometry: Geometry) -> int:
-    """Return the giant column of a mangled host in one array, as an index into the columns of the whole cube."""
     place = slice_of(low, geometry) * geometry.arrays + array
     first = (geometry.arrays * geometry.columns) << geometry.slice_bits
     return first + place * geometry.giants + column_hash(folded, draw, geometry.giants)
@@ -120,7 +118,6 @@ def ticket_of(pair: int, array: int, geometry: Geometry, key: Key) -> int:
 
 @compiled
 def priority_of(ticket: int, array: int, geometry: Geometry) -> int:
-    """Return the 32-bit priority of a pair in one array, from its ticket."""
     shift = 16 * (array % (TICKET_ARRAYS + geometry.turned_lines))
     return ((ticket << shift | (ticket >> 1) >> (63 - shift)) & MASK64) >> 32
 

@@ -93,10 +93,7 @@ def make_place_of(geometry: Geometry) -> Any:
 
 @cache
 def make_common_ones(arrays: int) -> Any:
-    """Return the device function that counts the ones of the AND of columns, in every `step`-th word.
-
-    The places of the columns are in shared memory, the first one at index `first`.
-    """
+    """Return the device function that counts the ones of the AND of columns, in every `step`-th word."""
 
     def common_ones(bits: Any, places: Any, first: int, words: Any, step: int) -> Any:
         start, stop = words
@@ -371,15 +368,13 @@ def make_read(geometry: Geometry) -> Any:
 class CudaCube(CudaEngine):
     geometry: Geometry
     names = ("bits", "labels")
+    candidate_words = 2
 
     def _make_put(self) -> Put:
         return make_put(self.geometry)
 
     def _extra_words(self) -> int:
         return self.geometry.plain_columns * self.geometry.labels * self.geometry.limbs
-
-    def _candidate_words(self) -> int:
-        return 2
 
     def _limit_words(self) -> int:
         return len(Search._fields)

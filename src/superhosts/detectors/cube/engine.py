@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.device import gpus_of, run_parallel, split_evenly
+from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import MASK32, Key, mangle_column, unmangle32
 from superhosts.core.pairs import Addresses, Batches, words_to_column
 from superhosts.cubefile.container import CodedBlock, Take
@@ -27,22 +27,29 @@ from superhosts.detectors.cube.fill import MAX_CACHED_LINES, fetch, fill
 from superhosts.detectors.cube.geometry import Geometry, Search
 from superhosts.detectors.cube.rowform import HostRows, Slice, write_labels, write_rows
 from superhosts.detectors.cube.search import Store, columns_of, common_zeros, name_hosts
-from superhosts.detectors.engines.autogpu import AutoGpu
-from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, SeveralEngines, Sums, Words, to_host
+from superhosts.detectors.engines.base import (
+    Arrays,
+    AutoGpu,
+    Counts,
+    Engine,
+    Front,
+    Plan,
+    Words,
+    make_engine,
+    say_once,
+    to_host,
+)
 from superhosts.detectors.engines.bins import CHUNK, Bins, Indexes, Narrow, Pool, Task, narrow_batches
 from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros, make_bins
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import Portion, unpack_portion
 from superhosts.jit.cache import compiled
-from superhosts.jit.pool import new_words
+from superhosts.jit.memory import new_words
 
 
 @compiled
 def write_content(span: tuple[int, int], content: HostRows, store: Store, geometry: Geometry, key: Key) -> int:
-    """Write hosts with their rows and labels to the slices in `span`, slice by slice.
-
-    The result only keeps the compiler from dropping `fetch`.
-    """
+    """Write hosts with their rows and labels, slice by slice. The result keeps the compiler from dropping `fetch`."""
     columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
     lines, fetched = columns * store.bits.shape[1] // LINE_WORDS, 0
     for number in range(span[0], span[1]):
@@ -63,10 +70,6 @@ def write_content(span: tuple[int, int], content: HostRows, store: Store, geomet
                 count_zeros(store.bits, store.zeros, first + column, first + column + 1)
         count_zeros(store.bits, store.zeros, first_giant, first_giant + giants)
     return fetched
-
-
-def keep_larger(labels: Words, other: Words, into: Words) -> None:
-    np.maximum(labels, other, out=into)
 
 
 class CpuCube(CpuEngine):
@@ -90,22 +93,14 @@ class CpuCube(CpuEngine):
     def giant_columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
         return columns_of(mangled, True, geometry, key)
 
-    def write(self, task: Task) -> None:
-        self.write_from(task, self.bins.pool)
-
-    def write_from(self, task: Task, pool: Pool) -> None:
-        fill(task, pool, self.store, self.geometry, self.key)
-
-    def merge(self, other: Engine) -> None:
-        super().merge(other)
-        self._unite_labels(self, other)
+    def write(self, task: Task, pool: Pool | None = None) -> None:
+        """Write the pairs of one thread's task, whose chunks are in the pool of the bins or in another."""
+        fill(task, pool or self.bins.pool, self.store, self.geometry, self.key)
 
     def unite(self, one: Engine, other: Engine) -> None:
         super().unite(one, other)
-        self._unite_labels(one, other)
-
-    def _unite_labels(self, one: Engine, other: Engine) -> None:
-        by_rows(keep_larger, (one.arrays()["labels"], other.arrays()["labels"], self.labels), self.threads)
+        labels = one.arrays()["labels"], other.arrays()["labels"], self.labels
+        by_rows(lambda one, other, into: np.maximum(one, other, out=into), labels, self.threads)
 
     def merge_block(self, name: str, start: int, stop: int, block: CodedBlock) -> None:
         if block.is_empty:
@@ -132,7 +127,7 @@ class CpuCube(CpuEngine):
 PIECE = 1 << 22  # pairs that are added at once: when the set overflows, the others go to the GPU directly
 
 
-class Stages(Engine):
+class Stages(Front):
     """A set of pairs, or the dense engine that replaced it."""
 
     geometry: Geometry
@@ -156,15 +151,19 @@ class Stages(Engine):
 
     def settle(self) -> PairSet | None:
         """Write all pending pairs. Return the set if the cube is exact, else None."""
-        if self.pairs is not None and self.dense is None:
-            self.pairs.drain()
-            if not self.pairs.is_over:
-                return self.pairs
-        self._finish()
-        return None
+        pairs = self._drained()
+        if pairs is None:
+            self._finish()
+        return pairs
+
+    def _drained(self) -> PairSet | None:
+        """Insert the pairs in the bins. Return the set, or None if it has too many pairs or is dense."""
+        if self.pairs is None or self.dense is not None:
+            return None
+        self.pairs.drain()
+        return None if self.pairs.is_over else self.pairs
 
     def densify(self) -> None:
-        """Become dense, even if all pairs fit: the caller knows that more will come."""
         self.settle()
         self._finish()
 
@@ -197,10 +196,7 @@ class Stages(Engine):
             dense.update_batches([pair_columns(portion, dense) for portion in portions])
 
     def _on_auto_gpu(self, fill: Callable[[Engine], None]) -> Engine | None:
-        """Return a dense engine on the GPU that was filled, if the device is "auto" and the GPU is ready.
-
-        If the GPU fails, the cube stays on the CPU and keeps its pairs.
-        """
+        """Return a filled dense engine on the GPU of "auto"; None if it is not ready, or fails: the pairs are kept."""
         made = self.auto.engine(self.plan) if self._asked == "auto" else None
         if made is None:
             return None
@@ -211,7 +207,7 @@ class Stages(Engine):
         except Exception as error:
             self.auto.give_up(self.plan, error)
             return None
-        self.auto.say(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})")
+        say_once(f"a cube has more distinct pairs than it counts exactly: it goes on on the GPU ({device})")
         self.device = device
         return engine
 
@@ -230,7 +226,7 @@ class Stages(Engine):
             self.dense = moved
         return moved is not None
 
-    def _dense_form(self) -> Engine:
+    def _answering(self) -> Engine:
         """Return the dense engine; if the cube is exact, a temporary one."""
         pairs = self.settle()
         if pairs is None:
@@ -242,10 +238,7 @@ class Stages(Engine):
 
     @property
     def size(self) -> int:
-        return self.pairs.memory if self.pairs is not None else self._dense_form().size
-
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        self.update_batches([(hosts, peers)])
+        return self.pairs.memory if self.pairs is not None else self._answering().size
 
     def update_batches(self, batches: Batches) -> None:
         for piece in _pieces(batches):
@@ -261,12 +254,8 @@ class Stages(Engine):
                 self._finish()  # The set overflowed, and the rest of the piece is in the bins.
 
     def _drain(self) -> None:
-        """Empty the bins, which are full."""
-        if self.pairs is not None and self.dense is None:
-            self.pairs.drain()
-            if not self.pairs.is_over:
-                return
-        self._become_dense()
+        if self._drained() is None:
+            self._become_dense()
 
     def flush(self) -> None:
         if self.settle() is None and self.dense is not None:
@@ -279,10 +268,7 @@ class Stages(Engine):
             self._start()
 
     def copy(self) -> Stages:
-        """Return an independent engine with the same content, in the same state.
-
-        It is on the same device; with "auto", a dense copy is on the GPU if that is ready by now, or else on the CPU.
-        """
+        """Return an independent engine in the same state; with "auto", a dense one is on the GPU if that is ready."""
         pairs = self.settle()
         twin = Stages(self.plan, self._asked, self.auto)
         if pairs is None:
@@ -309,32 +295,14 @@ class Stages(Engine):
             whole = self.copy()
             whole.merge(other)
             return whole
-        mine, theirs = self._dense_form(), other._dense_form()
+        mine, theirs = self._answering(), other._answering()
         whole = Stages(self.plan, self._asked, self.auto)
         whole.unite(mine, theirs)
         return whole
 
-    def search(self, search: Search) -> tuple[Words, Counts]:
-        return self._dense_form().search(search)
-
-    def measure(self, mangled: Words) -> Counts:
-        return self._dense_form().measure(mangled)
-
-    def measure_giants(self, mangled: Words) -> Counts:
-        return self._dense_form().measure_giants(mangled)
-
     def block_takers(self) -> dict[str, Take] | None:
         """Return functions that merge blocks of a file; None if the cube is exact, because what files hold is dense."""
-        return None if self.settle() is not None else self._dense_form().block_takers()
-
-    def zeros(self) -> Counts:
-        return self._dense_form().zeros()
-
-    def zero_sums(self) -> Sums:
-        return self._dense_form().zero_sums()
-
-    def arrays(self) -> Arrays:
-        return self._dense_form().arrays()
+        return None if self.settle() is not None else self._answering().block_takers()
 
     def load(self, arrays: Arrays) -> None:
         self._replace(lambda engine: engine.load(arrays))
@@ -372,10 +340,7 @@ def _pieces(batches: Batches) -> Iterator[Batches]:
 
 def make_dense(plan: Plan, device: str, bins: Bins | None = None, *, cleared: bool = True) -> Engine:
     """Return an empty dense engine on a device. On the CPU it uses the given bins, and is `cleared` if need be."""
-    engines = [make_on_gpu(plan, gpu) for gpu in gpus_of(device)]
-    if not engines:
-        return CpuCube(plan, bins, cleared=cleared)
-    return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+    return make_engine(plan, device, lambda plan: CpuCube(plan, bins, cleared=cleared), make_on_gpu)
 
 
 def make_on_gpu(plan: Plan, gpu: int) -> Engine:
@@ -397,10 +362,7 @@ def merge_dense(dense: Engine, other: Engine) -> None:
 
 
 def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None:
-    """Write a set of pairs to a dense engine. With `release`, the set's memory may be freed meanwhile.
-
-    To a GPU the pairs go together, unpacked by all threads. The set keeps them until they are there.
-    """
+    """Write a set of pairs to a dense engine. With `release`, a CPU engine frees the set's memory meanwhile."""
     if not isinstance(dense, CpuCube):
         batches: list[tuple[Addresses, Addresses]] = []
         pairs.pass_to(lambda portion: batches.append(pair_columns(portion, dense)), dense.threads)
@@ -409,7 +371,7 @@ def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None
     unseen = np.empty((0, 1), np.uint64)  # No pair of a set comes twice.
 
     def write(portion: Portion) -> None:
-        dense.write_from(Task(portion.chunks, portion.sizes, unseen), portion.pool)
+        dense.write(Task(portion.chunks, portion.sizes, unseen), portion.pool)
 
     pairs.pass_to(write, dense.threads, release=release)
 

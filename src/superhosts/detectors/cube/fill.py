@@ -158,10 +158,7 @@ def _make_work(room: int, whole: bool, width: int, store: Store, geometry: Geome
 
 @compiled
 def _take(taken: int, count: int, blindly: bool, work: Work) -> int:
-    """Hash the pairs of the block, write labels and giant columns, and append them to the `count` pairs of the span.
-
-    Return the new number of pairs. If `blindly`, the caller counts zeros later.
-    """
+    """Hash the pairs of the block, write labels and giant columns, append them to the span; return its new size."""
     block, span, geometry = work.block, work.span, work.geometry
     size = _hash(taken, work)
     same = TICKET_ARRAYS + geometry.turned_lines  # arrays whose tickets are equal
@@ -203,10 +200,7 @@ def fetch(bits: Words, start: int, stop: int) -> int:
 
 @compiled
 def _hash(size: int, work: Work) -> int:
-    """Fold the hosts of the block and replace peers by the hashes of pairs.
-
-    Pairs that are not written at all are dropped. Return the number of those that remain.
-    """
+    """Replace peers by the hashes of pairs and drop pairs that are not sampled; return the number that remain."""
     (high, low, folded, pairs, _tickets, _marks, _), geometry, key = work.block, work.geometry, work.key
     if geometry.key_bits == 128:
         for j in range(size):
@@ -245,7 +239,6 @@ def _mark_contenders(array: int, size: int, work: Work) -> None:
 
 @compiled
 def _list_contenders(array: int, size: int, work: Work) -> int:
-    """List the pairs of the block that are marked in one array; return their number."""
     marks, contenders = work.block.marks, work.block.contenders
     shift = np.uint64(48 - 16 * (array % (TICKET_ARRAYS + work.geometry.turned_lines)))
     low, found = np.uint64(0xFFFF), np.uint64(0)
@@ -280,8 +273,6 @@ def _write(hosts: Any, array: int, slice_: int, count: int, blindly: bool, work:
 
 
 class Lane(NamedTuple):
-    """The numbers from which an array's addresses are computed, as uint64."""
-
     multiplier: np.uint64
     addend: np.uint64
     bits: np.uint64  # of the array in one slice; fewer than 2^32
@@ -303,10 +294,7 @@ def make_lane(draw: tuple[int, int], geometry: Geometry) -> Lane:
 
 @compiled
 def _set_bits(hosts: Any, array: int, slice_: int, count: int, work: Work) -> None:
-    """Set the bits of pairs in one array of one slice without testing them.
-
-    Addresses are computed AHEAD pairs before they are used: the core then does both at the same time.
-    """
+    """Set bits without testing them. Addresses are computed AHEAD pairs before: the core does both at once."""
     rows, places = work.span.rows, work.span.places
     first = _first_column(slice_, array, work.geometry)
     part = work.store.bits[first : first + np.uint64(work.geometry.columns)].reshape(-1)
@@ -351,10 +339,7 @@ def _test_bits(hosts: Any, array: int, slice_: int, count: int, in_lanes: bool, 
 
 @compiled
 def _locate(hosts: Any, rows: Indexes, draw: tuple[int, int], geometry: Geometry, places: Words) -> None:
-    """Compute the places of pairs in one array of their slice, from hosts of 32 bits or folded ones.
-
-    This is not done between tests of bits: where one is mispredicted, it would be done in vain.
-    """
+    """Compute places in one array. Between tests of bits that would be in vain where one is mispredicted."""
     # The compiler must know that this number has 32 bits: multiplying it takes a third of the time.
     columns = np.uint64(np.uint32(geometry.columns))
     for i in range(len(hosts)):

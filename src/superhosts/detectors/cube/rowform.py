@@ -86,12 +86,9 @@ class HostRows(NamedTuple):
     edges: Numbers  # (slices + 1,): index of the first of each slice in `members`
 
 
-def decode_hosts(arrays: Mapping[str, NDArray[Any]], geometry: Geometry) -> tuple[Words, Numbers]:
-    """Return the mangled hosts (high, low) and the index of each host's first row, then the number of all rows.
-
-    Raise ArrayError if they are invalid.
-    """
-    (counts, sizes), stored = arrays["counts"].astype(np.int64), arrays["hosts"]
+def decode_hosts(stored_counts: NDArray[Any], stored: NDArray[Any], geometry: Geometry) -> tuple[Words, Numbers]:
+    """Return the mangled hosts (high, low) and where the rows of each begin, then of all end. Raise ArrayError."""
+    counts, sizes = stored_counts.astype(np.int64)
     if len(counts) and not (counts[0] >= 1 and (np.diff(counts) > 0).all() and counts[-1] <= geometry.rows):
         raise ArrayError("counts", f"must be numbers of rows from 1 to {geometry.rows}, in ascending order")
     if (sizes < 1).any() or sizes.sum() != stored.shape[1]:
@@ -101,17 +98,12 @@ def decode_hosts(arrays: Mapping[str, NDArray[Any]], geometry: Geometry) -> tupl
     wrong = add_differences(stored, sizes, geometry.key_bits, hosts)
     if wrong >= 0:
         raise ArrayError("hosts", f"host {wrong} has more than {geometry.key_bits} bits")
-    if has_repeats(hosts):
-        raise ArrayError("hosts", "lists a host twice")
-    return hosts, np.concatenate([np.zeros(1, np.int64), np.cumsum(np.repeat(counts, sizes))])
-
-
-def has_repeats(hosts: Words) -> bool:
     low = np.sort(hosts[:, 1])
-    if not (low[1:] == low[:-1]).any():
-        return False
-    ordered = hosts[np.lexsort((hosts[:, 1], hosts[:, 0]))]
-    return bool((ordered[1:] == ordered[:-1]).all(axis=1).any())
+    if (low[1:] == low[:-1]).any():  # Most often there is none, and to sort both words takes longer.
+        ordered = hosts[np.lexsort((hosts[:, 1], hosts[:, 0]))]
+        if (ordered[1:] == ordered[:-1]).all(axis=1).any():
+            raise ArrayError("hosts", "lists a host twice")
+    return hosts, np.concatenate([np.zeros(1, np.int64), np.cumsum(np.repeat(counts, sizes))])
 
 
 def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int) -> HostRows:
@@ -119,7 +111,7 @@ def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int)
     if len(arrays["rows"]) > geometry.exact_pairs:
         most = f"the most of a cube of these sizes that is still exact is {geometry.exact_pairs:,}"
         raise ArrayError("rows", f"has {counted(len(arrays['rows']), 'row')}, {most}")
-    hosts, starts = decode_hosts(arrays, geometry)
+    hosts, starts = decode_hosts(arrays["counts"], arrays["hosts"], geometry)
     if starts[-1] != len(arrays["rows"]):
         raise ArrayError("rows", f"has {counted(len(arrays['rows']), 'row')}, but hosts have {starts[-1]:,}")
     rows = np.empty_like(arrays["rows"])
@@ -127,26 +119,23 @@ def decode(arrays: Mapping[str, NDArray[Any]], geometry: Geometry, threads: int)
     wrong = max(run_parallel(undo_differences, spans, threads))
     if wrong >= 0:
         raise ArrayError("rows", f"host {wrong} has a row that is not below {geometry.rows}")
-    _check_giants(arrays["giants"], len(rows) if geometry.giants else 0)
+    giants, marked = arrays["giants"], len(rows) if geometry.giants else 0  # one bit for each row
+    if len(giants) != -(-marked // 64):
+        raise ArrayError("giants", f"has {counted(len(giants), 'word')}, must have {-(-marked // 64):,}")
+    if marked % 64 and giants[-1] >> np.uint64(marked % 64):
+        raise ArrayError("giants", f"has a bit after those of {counted(marked, 'row')}")
     first_wins = _check_labels(arrays["winners"], arrays["priorities"], len(hosts), geometry)
     slices = (hosts[:, 1] & np.uint64((1 << geometry.slice_bits) - 1)).astype(np.uint16)
     members = np.argsort(slices, kind="stable")
     edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(slices, minlength=1 << geometry.slice_bits))])
-    marks = arrays["giants"], arrays["winners"], first_wins, arrays["priorities"]
+    marks = giants, arrays["winners"], first_wins, arrays["priorities"]
     return HostRows(hosts, starts, rows, *marks, members, edges)
-
-
-def _check_giants(giants: Words, rows: int) -> None:
-    """Raise ArrayError unless the array has one bit for each of `rows` rows, and no bit beyond them."""
-    if len(giants) != -(-rows // 64):
-        raise ArrayError("giants", f"has {counted(len(giants), 'word')}, must have {-(-rows // 64):,}")
-    if rows % 64 and giants[-1] >> np.uint64(rows % 64):
-        raise ArrayError("giants", f"has a bit after those of {counted(rows, 'row')}")
 
 
 def _check_labels(
     winners: NDArray[np.uint8], priorities: NDArray[np.uint32], hosts: int, geometry: Geometry
 ) -> Numbers:
+    """Return the index of each host's first priority. Raise ArrayError if labels are invalid."""
     if len(winners) != hosts:
         raise ArrayError("winners", f"has {counted(len(winners), 'host')}, must have {hosts:,}")
     if geometry.arrays < 8 and (winners >> geometry.arrays).any():
@@ -277,7 +266,6 @@ def write_rows(content: HostRows, slice_: Slice, geometry: Geometry, key: Key) -
 
 @compiled
 def write_labels(content: HostRows, number: int, labels: Words, geometry: Geometry, key: Key) -> None:
-    """Keep the maximum of each label of slice `number` and the labels of its hosts. `labels` has all columns."""
     for member in range(content.edges[number], content.edges[number + 1]):
         host = content.members[member]
         wins = content.winners[host]
@@ -340,7 +328,8 @@ class Gathered(NamedTuple):
 
 def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
     """Return the hosts of a set of pairs, ordered by the number of their rows and then by host. The set is drained."""
-    found = [_empty(geometry)]
+    best = np.empty((0, geometry.arrays), np.uint32)
+    found = [Gathered(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.uint32), best)]
 
     def take(portion: Portion) -> None:
         hosts, peers = unpack_portion(portion)
@@ -354,11 +343,6 @@ def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
     rows = np.empty_like(whole.rows)
     reorder_rows(order, whole.counts, np.cumsum(whole.counts) - whole.counts, whole.rows, rows)
     return Gathered(whole.hosts[order], whole.counts[order], rows, whole.best[order])
-
-
-def _empty(geometry: Geometry) -> Gathered:
-    best = np.empty((0, geometry.arrays), np.uint32)
-    return Gathered(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.uint32), best)
 
 
 @compiled

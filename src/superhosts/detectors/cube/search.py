@@ -73,10 +73,7 @@ def find_places(high: int, low: int, giant: bool, places: Places, geometry: Geom
 
 @compiled
 def and_ones(bits: Words, places: Places, start: int, stop: int) -> np.int64:
-    """Count the ones of the AND of a host's columns, in words start..stop, which are whole cache lines.
-
-    Indexes are unsigned and inner loops have a constant length, so that the compiler vectorizes them.
-    """
+    """Count the ones of the AND of a host's columns, in whole cache lines. This form is one that LLVM vectorizes."""
     columns, rotations, lines, common = places
     words, size = bits.reshape(-1), np.uint64(min(LINE_WORDS, bits.shape[1]))  # A short column is less than a line.
     for array in range(len(columns)):
@@ -174,10 +171,7 @@ def labelled_hosts(labels: Words) -> Words:
 def name_hosts(
     span: tuple[int, int], store: Store, search: Search, geometry: Geometry, key: Key
 ) -> tuple[Words, Counts]:
-    """Return the mangled hosts that labels of the slices in `span` name and that pass, and their zero counts.
-
-    Slice by slice, because the columns of all candidates of a slice stay in the cache.
-    """
+    """Return the hosts that pass and their zero counts, slice by slice: the columns of a slice stay in the cache."""
     columns = geometry.arrays * geometry.columns
     hosts, counts = np.empty((0, 2), np.uint64), np.empty((0, geometry.arrays + 1), np.int32)
     for slice_ in range(span[0], span[1]):

@@ -7,17 +7,23 @@ CPU, in one place for all devices.
 
 from __future__ import annotations
 
+import os
+import threading
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.device import choose_device, gpus_of
 from superhosts.core.hashing import Key
 from superhosts.core.pairs import Addresses, Batches, words_to_column
 from superhosts.cubefile.container import Take
+from superhosts.errors import DeviceWarning, GpuMemoryError
 
 Arrays = dict[str, NDArray[Any]]
 Words = NDArray[np.uint64]  # bits of columns, labels, or hosts as rows (high word, low word)
@@ -38,79 +44,21 @@ def to_host(column: Any) -> Any:
     return array.get() if is_cupy(array) else array.copy_to_host()
 
 
-Side = int | tuple[int, ...] | None  # one size, several allowed sizes, or any size
-
-
 class ArrayShape(NamedTuple):
-    sides: tuple[Side, ...]
+    sides: tuple[int | tuple[int, ...] | None, ...]  # one size, several allowed sizes, or any size
     dtype: str = "<u8"
 
+    def _allowed(self) -> list[tuple[int, ...]]:
+        """Return the allowed sizes of each side; none for any size."""
+        return [() if side is None else side if isinstance(side, tuple) else (side,) for side in self.sides]
+
     def fits(self, sides: Sequence[int]) -> bool:
-        return len(sides) == len(self.sides) and all(map(_fits, sides, self.sides))
+        if len(sides) != len(self.sides):
+            return False
+        return all(not allowed or side in allowed for side, allowed in zip(sides, self._allowed(), strict=True))
 
     def __str__(self) -> str:
-        return " by ".join(map(_spell, self.sides))
-
-
-def _fits(side: int, wanted: Side) -> bool:
-    return wanted is None or (side in wanted if isinstance(wanted, tuple) else side == wanted)
-
-
-def _spell(side: Side) -> str:
-    if side is None:
-        return "any"
-    return " or ".join(map(str, side)) if isinstance(side, tuple) else f"{side}"
-
-
-class Geometry(Protocol):
-    """Sizes of a sketch: a NamedTuple of integers or lists of integers, which kernels accept as an argument."""
-
-    @property
-    def key_bits(self) -> int:
-        """Bits of the integer that represents a host: 32, 64 or 128."""
-
-    @property
-    def memory(self) -> int:
-        """Bytes of all arrays that do not grow with the traffic."""
-
-    @property
-    def _fields(self) -> tuple[str, ...]: ...
-
-    def _asdict(self) -> dict[str, Any]: ...
-
-    def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
-
-    def array_shapes(self) -> dict[str, ArrayShape]:
-        """Return the name and shape of each array of a sketch."""
-
-
-class ColumnGeometry(Geometry, Protocol):
-    """Sizes of a sketch of bit columns: slices consist of arrays, arrays of columns, columns of rows (bits)."""
-
-    @property
-    def slice_bits(self) -> int:
-        """log2 of the number of slices."""
-
-    @property
-    def arrays(self) -> int:
-        """Arrays per slice; every host has one column in each."""
-
-    @property
-    def rows(self) -> int:
-        """Bits per column."""
-
-    @property
-    def words(self) -> int:
-        """64-bit words per column."""
-
-    @property
-    def total_columns(self) -> int:
-        """Columns in the whole sketch. Giant columns, if there are some, follow the others."""
-
-    @property
-    def edges(self) -> list[int]:
-        """Index of each array's first column within a slice, followed by the number of columns of a slice."""
+        return " by ".join(" or ".join(map(str, allowed)) or "any" for allowed in self._allowed())
 
 
 # Sizes that decide how fast a detector works, how much memory it takes meanwhile and whether it fits a GPU. They never
@@ -157,17 +105,17 @@ class CrowdedError(Exception):
 
 
 class Plan(NamedTuple):
-    geometry: ColumnGeometry
+    # A NamedTuple of integers or lists of integers, which kernels accept as an argument. Slices consist of `arrays`
+    # arrays, these of columns, and a column of `rows` bits in `words` words. `edges` has the first column of each array
+    # in a slice, and their number; giant columns, if there are some, follow those of all slices.
+    geometry: Any
     key: Key
     threads: int
     tuning: Tuning = Tuning()
 
 
 def sample_batches(key_bits: int) -> Batches:
-    """Return a batch of one pair for each type of batches from packets, and from sets of pairs, whose peers are folded.
-
-    There is a kernel for each of these types.
-    """
+    """Return a batch of one pair for each type of columns for which there is a kernel."""
     words = np.zeros((1, 2), np.uint64)
     hosts = words_to_column(words, key_bits)
     return [(hosts, hosts)] if key_bits == 32 else [(hosts, words), (hosts, np.zeros(1, np.uint64))]
@@ -181,11 +129,7 @@ class Engine(ABC):
         self.geometry, self.key, self.threads, self.tuning = plan
 
     def _check_steps(self, steps: int) -> None:
-        """Raise CrowdedError if a search took too many steps.
-
-        The walk from a given first column takes the same steps on every device and regardless of other threads, so
-        the outcome is the same everywhere.
-        """
+        """Raise CrowdedError if a search took too many steps, which are the same on every device."""
         if steps > self.max_steps:
             raise CrowdedError
 
@@ -198,12 +142,14 @@ class Engine(ABC):
     def size(self) -> int:
         return int(self.geometry.memory) + self.host_memory
 
-    @abstractmethod
+    # An engine has `update` or `update_batches`: each calls the other.
+
     def update(self, hosts: Addresses, peers: Addresses) -> None:
         """Add a batch of pairs. The engine may write them later, but the caller may reuse its arrays on return.
 
         For arrays on a GPU this holds for work on the default stream or on the stream to which the arrays belong.
         """
+        self.update_batches([(hosts, peers)])
 
     def update_batches(self, batches: Batches) -> None:
         for hosts, peers in batches:
@@ -241,7 +187,6 @@ class Engine(ABC):
         """Return the zero counts of mangled hosts: of each column, then of their AND."""
 
     def measure_giants(self, mangled: Words) -> Counts:
-        """Return the zero counts of mangled hosts in their giant columns: of each, then of their AND."""
         raise NotImplementedError("this sketch has no giant columns")
 
     def block_takers(self) -> dict[str, Take] | None:
@@ -261,7 +206,6 @@ class Engine(ABC):
         """Return the whole state as arrays in main memory."""
 
     def load(self, arrays: Arrays) -> None:
-        """Replace the state by arrays that `arrays` returned."""
         raise NotImplementedError("sketches of this engine have no files")
 
     def copy_from(self, other: Engine) -> None:
@@ -274,7 +218,43 @@ class Engine(ABC):
         self.merge(other)
 
 
-class SeveralEngines(Engine):
+MakeOnGpu = Callable[[Plan, int], Engine]
+
+
+def make_engine(plan: Plan, device: str, on_cpu: Callable[[Plan], Engine], on_gpu: MakeOnGpu) -> Engine:
+    engines = [on_gpu(plan, gpu) for gpu in gpus_of(device)]
+    if not engines:
+        return on_cpu(plan)
+    return engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+
+
+class Front(Engine):
+    """An engine in front of others, of which one answers questions."""
+
+    @abstractmethod
+    def _answering(self) -> Engine:
+        """Return the engine that has all pairs."""
+
+    def search(self, search: Any) -> tuple[Words, Counts]:
+        return self._answering().search(search)
+
+    def measure(self, mangled: Words) -> Counts:
+        return self._answering().measure(mangled)
+
+    def measure_giants(self, mangled: Words) -> Counts:
+        return self._answering().measure_giants(mangled)
+
+    def zeros(self) -> Counts:
+        return self._answering().zeros()
+
+    def zero_sums(self) -> Sums:
+        return self._answering().zero_sums()
+
+    def arrays(self) -> Arrays:
+        return self._answering().arrays()
+
+
+class SeveralEngines(Front):
     """One engine per GPU. Batches go to the engines in turn; a query first merges all of them into the first one."""
 
     def __init__(self, plan: Plan, engines: Sequence[Engine]) -> None:
@@ -287,7 +267,7 @@ class SeveralEngines(Engine):
     def size(self) -> int:
         return sum(engine.size for engine in self.engines)
 
-    def _merged(self) -> Engine:
+    def _answering(self) -> Engine:
         first = self.engines[0]
         if self._others_used:
             for engine in self.engines[1:]:
@@ -312,26 +292,88 @@ class SeveralEngines(Engine):
         self._others_used = False
 
     def merge(self, other: Engine) -> None:
-        self._merged().merge(other)
-
-    def search(self, search: Any) -> tuple[Words, Counts]:
-        return self._merged().search(search)
-
-    def measure(self, mangled: Words) -> Counts:
-        return self._merged().measure(mangled)
-
-    def measure_giants(self, mangled: Words) -> Counts:
-        return self._merged().measure_giants(mangled)
-
-    def zeros(self) -> Counts:
-        return self._merged().zeros()
-
-    def zero_sums(self) -> Sums:
-        return self._merged().zero_sums()
-
-    def arrays(self) -> Arrays:
-        return self._merged().arrays()
+        self._answering().merge(other)
 
     def load(self, arrays: Arrays) -> None:
         self.clear()
         self.engines[0].load(arrays)
+
+
+# The GPU of device "auto". It takes a quarter of a second to start, and kernels that are not on disk take seconds to
+# compile, during which Python does little else. A scan is often over by then. So work begins on the CPU. What is large
+# asks for the GPU, which is then started in a thread, and moves there when it is ready. If kernels would have to be
+# compiled, the work stays on the CPU, and a warning says how to compile them. The bits are the same on either device.
+
+NOT_COMPILED = (
+    "its kernels are not compiled yet. `superhosts doctor` compiles those of default cubes, "
+    "and any command with --device cuda those that it needs; they are kept on disk"
+)
+said: set[str] = set()  # warnings of this process
+
+
+def say_once(text: str) -> None:
+    """Warn, but never twice with the same words, even if the warning is an error."""
+    if text not in said:
+        said.add(text)
+        warnings.warn(text, DeviceWarning, stacklevel=2)
+
+
+def find_gpu() -> int | None:
+    """Return the GPU that "auto" selects. This asks the driver, which takes a tenth of a second."""
+    return next(iter(gpus_of(choose_device("auto"))), None)
+
+
+class AutoGpu:
+    def __init__(self, make: MakeOnGpu, find: Callable[[], int | None] = find_gpu) -> None:
+        self._make, self._find = make, find
+        self._start_anew()
+        os.register_at_fork(after_in_child=self._start_anew)  # CUDA does not survive a fork.
+
+    def _start_anew(self) -> None:
+        self._trials: dict[object, Future[int | None]] = {}  # the GPU that can be used, by geometry
+        self._lock = threading.Lock()
+        # The process does not end before this thread: to end inside the driver would not be safe.
+        self._thread = ThreadPoolExecutor(1, "superhosts-gpu")
+
+    def engine(self, plan: Plan) -> tuple[Engine, str] | None:
+        """Return an empty engine on the GPU, and the device; None if the GPU is not ready. The first call starts it."""
+        with self._lock:
+            if plan.geometry not in self._trials:
+                self._trials[plan.geometry] = self._thread.submit(self._try, plan)
+            trial = self._trials[plan.geometry]
+        if not trial.done():
+            return None
+        try:
+            gpu = trial.result()
+            return None if gpu is None else (self._make(plan, gpu), f"cuda:{gpu}")
+        except Exception as error:
+            self.give_up(plan, error)
+            return None
+
+    def give_up(self, plan: Plan, error: Exception) -> None:
+        """Stay on the CPU from now on, because the GPU failed; say so."""
+        failed: Future[int | None] = Future()
+        failed.set_result(None)
+        with self._lock:
+            self._trials[plan.geometry] = failed
+        say_once(f"the GPU is not used: {error}")
+
+    def wait(self) -> None:
+        """Wait until all that was started in the background has ended."""
+        for trial in list(self._trials.values()):
+            trial.exception()
+
+    def _try(self, plan: Plan) -> int | None:
+        """Start the GPU and send pairs to an engine there, which is discarded: what takes long is done then."""
+        gpu = self._find()
+        if gpu is None:
+            return None
+        try:
+            engine = self._make(plan, gpu)
+            if not engine.is_compiled():
+                raise RuntimeError(NOT_COMPILED)
+            engine.update_batches(sample_batches(plan.geometry.key_bits))
+            engine.flush()
+        except GpuMemoryError:
+            return None
+        return gpu

@@ -270,7 +270,6 @@ def are_integers(hosts: Addresses, key_bits: int) -> bool:
 
 
 def narrow_batches(batches: Batches, key_bits: int) -> Batches:
-    """Return batches with integers as uint32; raise DoesNotFitError."""
     found: list[tuple[Addresses, Addresses]] = []
     for hosts, peers in batches:
         if are_integers(hosts, key_bits):
@@ -288,10 +287,7 @@ def _as_rows(column: Addresses) -> Words:
 
 
 class Bins:
-    """The bins of one sketch: pairs that are not yet written to the slices.
-
-    If `grows`, the pool and the caches start small and grow with the traffic, up to `memory`.
-    """
+    """Pairs that are not yet written. If `grows`, pool and caches start small and grow with the traffic."""
 
     def __init__(
         self,
@@ -335,17 +331,14 @@ class Bins:
 
     def _make_caches(self, width: int, chunks: int, most: int) -> dict[str, Words]:
         bits = CACHE_BITS if chunks == most else min(CACHE_BITS, (chunks * CHUNK).bit_length() - 5)
-        return {
-            "cache": make_cache(self.threads, bits, width),
-            "seen": make_cache(self.threads, SEEN_BITS, width),
-        }
+        return {"cache": make_cache(self.threads, bits, width), "seen": make_cache(self.threads, SEEN_BITS, width)}
 
     def free(self, thread: int) -> int:
+        """Return the entries that a thread can take, since each bin may open one more chunk."""
         taken = self.pool.cursors[thread, self.bins] - thread * self.chunks
         return int(self.chunks - taken - self.bins) * CHUNK
 
     def add(self, batches: Batches, drain: Callable[[], None]) -> None:
-        """Append batches to the bins; call `drain` whenever they are full."""
         for width, group in groupby(batches, self._words_of_pair):
             self._add(width, list(group), drain)
 
@@ -408,10 +401,7 @@ class Bins:
             bin_wide(_as_rows(hosts), _as_rows(peers), *common, self.key_bits)
 
     def take(self) -> list[Task]:
-        """Assign the bins to threads and return their tasks.
-
-        All bins of a slice go to one thread. The largest slice is assigned first, each to the least loaded thread.
-        """
+        """Return a task for each thread. The largest slice goes first, each to the least loaded thread."""
         count = min(self.slices, self.bins)
         chunks, sizes = self.filled_chunks(count)
         groups = self.pool.owner[chunks] & (count - 1)

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key
-from superhosts.core.pairs import Addresses, Batches
+from superhosts.core.pairs import Batches
 from superhosts.core.profile import timed
 from superhosts.cubefile.container import CodedBlock, Take
-from superhosts.detectors.engines.base import Arrays, ColumnGeometry, Counts, Engine, Plan, Sums, Words, to_host
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words, to_host
 from superhosts.detectors.engines.bins import Bins, Task
 from superhosts.jit.cache import compiled
-from superhosts.jit.pool import new_words
+from superhosts.jit.memory import new_words
 
 MEASURED_HOSTS = 1 << 14  # hosts that a thread measures at a time
 
@@ -76,7 +76,7 @@ def common_zeros(columns: Words, chosen: NDArray[np.int64]) -> Counts:
     return zeros
 
 
-def sum_arrays(zeros: Counts, geometry: ColumnGeometry) -> NDArray[np.int64]:
+def sum_arrays(zeros: Counts, geometry: Any) -> NDArray[np.int64]:
     edges = geometry.edges
     plain = zeros[: edges[-1] << geometry.slice_bits].reshape(-1, edges[-1])
     sums: NDArray[np.int64] = np.add.reduceat(plain, edges[:-1], axis=1, dtype=np.int64)
@@ -157,9 +157,6 @@ class CpuEngine(Engine):
     def _arrays(self) -> Arrays:
         return {"bits": self.bits}
 
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        self.update_batches([(hosts, peers)])
-
     def update_batches(self, batches: Batches) -> None:
         self.bins.add([(to_host(hosts), to_host(peers)) for hosts, peers in batches], self.flush)
 
@@ -179,8 +176,7 @@ class CpuEngine(Engine):
         self.counts.fill(self.geometry.rows)
 
     def merge(self, other: Engine) -> None:
-        self.flush()
-        unite_columns(self.bits, self.bits, other.arrays()["bits"], self.counts, self.threads)
+        self.unite(self, other)
 
     def block_takers(self) -> dict[str, Take]:
         """Return a function per array that merges a block of a file. No pairs may be pending while they are in use."""
@@ -246,7 +242,7 @@ class CpuEngine(Engine):
         self.counts[:] = other.counts
 
     def unite(self, one: Engine, other: Engine) -> None:
-        """Become the union of two engines without copying one first. This one must be new."""
+        """Become the union of two engines without copying one first. This one must be new, or one of them."""
         unite_columns(self.bits, one.arrays()["bits"], other.arrays()["bits"], self.counts, self.threads)
 
     def load(self, arrays: Arrays) -> None:

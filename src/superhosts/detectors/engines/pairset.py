@@ -101,16 +101,17 @@ class PairSet:
         if not len(entries.chunks):  # a call that failed at its first pair
             self.bins.done()
             return
-        if self._is_small(entries):
+        is_small = entries.width == 1 and entries.sizes.sum() <= min(SMALL, self.limit)
+        if is_small and not self._places.sizes.any():
             self._insert_first(entries)
             self.bins.done()
             return
-        run_parallel(self._insert_next, [(iter(_by_bin(entries)),)] * self.bins.threads, self.bins.threads)
+        edges = pairwise(_edges_of(entries).tolist())
+        portions = [Portion(entries.chunks[a:b], entries.sizes[a:b], entries.pool) for a, b in edges]
+        portions.sort(key=lambda portion: len(portion.chunks), reverse=True)
+        run_parallel(self._insert_next, [(iter(portions),)] * self.bins.threads, self.bins.threads)
         if not self.is_over:
             self.bins.done()
-
-    def _is_small(self, entries: Portion) -> bool:
-        return entries.width == 1 and entries.sizes.sum() <= min(SMALL, self.limit) and not self._places.sizes.any()
 
     @timed("write", amount=lambda _, pairs, portion: int(portion.sizes.sum()))
     def _insert_first(self, portion: Portion) -> None:
@@ -139,7 +140,6 @@ class PairSet:
 
     @timed("write", amount=lambda _, pairs, bin_, portion: int(portion.sizes.sum()))
     def _insert(self, bin_: int, portion: Portion) -> None:
-        """Insert entries of one bin, unless the set goes over its limit."""
         width = portion.width
         table = self._table(bin_)
         if table is None:
@@ -239,10 +239,7 @@ class PairSet:
             self._leases += other._lend()
 
     def _make_room(self, bins: Numbers, wanted: Numbers) -> list[Words | None]:
-        """Replace the tables of bins that are borrowed, or too small for so many pairs; return the old memory.
-
-        The new ones have no content yet.
-        """
+        """Replace tables that are borrowed or too small by ones without content; return the old memory."""
         places = self._places.at(bins)
         is_full = wanted > places.sizes * 3 // 4
         sizes = np.where(is_full, self._sizes_for(-(-4 * wanted // 3)), places.sizes)
@@ -251,7 +248,8 @@ class PairSet:
         old = [self._memory[bin_] for bin_ in bins[replaced].tolist()]
         for width in np.unique(places.widths[replaced]).tolist():
             chosen = replaced & (places.widths == width)
-            self._put_new(bins[chosen], sizes[chosen], width)
+            words, addresses = make_tables(sizes[chosen], width)
+            self._put_all(Tables(addresses, sizes[chosen], np.full(len(addresses), width), bins[chosen]), words)
         self._borrowed[bins] = False
         return old
 
@@ -269,12 +267,7 @@ class PairSet:
             self._memory[table.bin] = table.slots
             self._places.put(table)
 
-    def _put_new(self, bins: Numbers, sizes: Numbers, width: int) -> None:
-        words, addresses = make_tables(sizes, width)
-        self._put_all(Tables(addresses, sizes, np.full(len(bins), width), bins), words)
-
     def _put_all(self, tables: Tables, words: Words) -> None:
-        """Replace the tables of some bins by these, which are all in the same memory."""
         for bin_ in tables.bins.tolist():
             self._memory[bin_] = words
         self._note(tables)
@@ -399,9 +392,3 @@ def _edges_of(portion: Portion) -> Numbers:
     """Return where the chunks of each bin begin, and where the last ones end. Chunks are ordered by bin."""
     edges: Numbers = np.flatnonzero(np.diff(portion.pool.owner[portion.chunks], prepend=-1, append=-1))
     return edges
-
-
-def _by_bin(entries: Portion) -> list[Portion]:
-    edges = _edges_of(entries).tolist()
-    portions = [Portion(entries.chunks[a:b], entries.sizes[a:b], entries.pool) for a, b in pairwise(edges)]
-    return sorted(portions, key=lambda portion: len(portion.chunks), reverse=True)

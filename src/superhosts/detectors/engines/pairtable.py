@@ -103,7 +103,6 @@ def make_tables(sizes: NDArray[np.int64], width: int) -> tuple[Words, NDArray[np
 
 @compiled
 def capacity(size: int) -> int:
-    """Return the most pairs of a table with this many slots."""
     return size * 3 // 4
 
 
@@ -347,7 +346,6 @@ class Tables(NamedTuple):
         )
 
     def put_all(self, tables: Tables) -> None:
-        """Note the places of several tables, among those of all bins."""
         for mine, theirs in zip(self[:3], tables[:3], strict=True):
             mine[tables.bins] = theirs
 
@@ -698,10 +696,7 @@ def _twice(tally: Tally, multiplier: Any) -> Tally:
 
 @compiled
 def count_pairs(hosts: Words, table: Table, multiplier: Any) -> NDArray[np.int64]:
-    """Return the number of pairs of each of some mangled hosts (high, low), which must be distinct.
-
-    The multiplier distributes them over a small table.
-    """
+    """Return the number of pairs of each of some distinct mangled hosts (high, low)."""
     slots, width = table.slots, table.width
     size = 2
     while size < 2 * len(hosts):

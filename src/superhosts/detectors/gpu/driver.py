@@ -35,12 +35,15 @@ WORD = ctypes.c_uint64
 
 class DriverError(RuntimeError):
     def __init__(self, name: str, status: int) -> None:
-        super().__init__(f"the GPU driver failed: {name} returned {_name_of(status)}")
+        said = ctypes.c_char_p()
+        with contextlib.suppress(OSError, AttributeError):
+            cuda_driver().cuGetErrorName(status, ctypes.byref(said))
+        error = f"{(said.value or b'an unknown error').decode()} ({status})"
+        super().__init__(f"the GPU driver failed: {name} returned {error}")
         self.status = status
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return True if an error of the driver, of numba or of CuPy means that the GPU is out of memory."""
     return "OUT_OF_MEMORY" in str(error) or type(error).__name__ == "OutOfMemoryError"
 
 
@@ -68,13 +71,6 @@ def ask(name: str, *words: int) -> int:
     answer = WORD(0)
     call(name, ctypes.addressof(answer), *words)
     return answer.value
-
-
-def _name_of(status: int) -> str:
-    name = ctypes.c_char_p()
-    with contextlib.suppress(OSError, AttributeError):
-        cuda_driver().cuGetErrorName(status, ctypes.byref(name))
-    return f"{(name.value or b'an unknown error').decode()} ({status})"
 
 
 # Contexts
@@ -105,7 +101,6 @@ def leave() -> None:
 
 @contextlib.contextmanager
 def inside(gpu: int) -> Iterator[None]:
-    """Make a GPU the current one of this thread meanwhile."""
     call("cuCtxPushCurrent_v2", context_of(gpu))
     try:
         yield
@@ -122,20 +117,13 @@ def capability(gpu: int) -> tuple[int, int]:
     return attribute(gpu, CAPABILITY_MAJOR), attribute(gpu, CAPABILITY_MINOR)
 
 
-def driver_version() -> int:
-    return ask("cuDriverGetVersion")
-
-
 def free_memory() -> int:
     total = WORD(0)
     return ask("cuMemGetInfo_v2", ctypes.addressof(total))
 
 
 def _release_with(owner: Any, name: str, handle: int) -> None:
-    """Give something of the current context back to the driver when `owner` is gone, in whichever thread that is.
-
-    A process that ends gives nothing back: the driver does it.
-    """
+    """Give something of the current context back when `owner` is gone, in any thread; not at the end of the process."""
     enter_context, give_back = words_call("cuCtxPushCurrent_v2", 1), words_call(name, 1)
     context, leave_context, left = ask("cuCtxGetCurrent"), words_call("cuCtxPopCurrent_v2", 1), WORD(0)
 
@@ -282,12 +270,7 @@ class _Pinned:
     def __init__(self, count: int, dtype: Any) -> None:
         kind = np.dtype(dtype)
         self.address = ask("cuMemHostAlloc", max(1, count * kind.itemsize), PORTABLE)
-        self.__array_interface__ = {
-            "shape": (count,),
-            "typestr": kind.str,
-            "data": (self.address, False),
-            "version": 3,
-        }
+        self.__array_interface__ = {"shape": (count,), "typestr": kind.str, "data": (self.address, False), "version": 3}
         _release_with(self, "cuMemFreeHost", self.address)
 
 

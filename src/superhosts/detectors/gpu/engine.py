@@ -72,6 +72,7 @@ class CudaEngine(Engine):
     """Bit columns on one GPU. Subclasses provide `put`, which writes one pair, and the kernels of the search."""
 
     names: ClassVar[tuple[str, ...]] = ("bits",)  # names of the arrays, in the order of their memory
+    candidate_words: ClassVar[int] = 1  # words per candidate
     _listed: list[tuple[Any, Any]] | None = None  # launches that are listed instead of made
 
     def __init__(self, plan: Plan, gpu: int) -> None:
@@ -107,7 +108,6 @@ class CudaEngine(Engine):
 
     @on_gpu
     def compile(self) -> None:
-        """Load the kernels that `is_compiled` looks for, which compiles those that are not on disk."""
         for kernel, arguments in self._needed_kernels():
             kernel.load(self.gpu, arguments)
 
@@ -155,7 +155,7 @@ class CudaEngine(Engine):
         limits = self._limit_words()
         self.head, self.width = kernels.answer_shape(self.geometry)
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
-        listed = device_zeros(self._candidate_words() * candidates, np.uint64, self.stream)
+        listed = device_zeros(self.candidate_words * candidates, np.uint64, self.stream)
         asked, asked_host = device_zeros(2 * rows, np.uint64, self.stream), pinned(2 * rows, np.uint64)
         question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
         question[:] = 0
@@ -171,13 +171,9 @@ class CudaEngine(Engine):
     def _make_put(self) -> kernels.Put:
         """Return the device function put(high, low, peer, bits, extra, key)."""
 
-    @abstractmethod
     def _extra_words(self) -> int:
         """Return the number of words after the columns in a sketch's memory."""
-
-    @abstractmethod
-    def _candidate_words(self) -> int:
-        """Return the number of words per candidate."""
+        return 0
 
     @abstractmethod
     def _limit_words(self) -> int:
@@ -223,7 +219,6 @@ class CudaEngine(Engine):
 
     @on_gpu
     def update_batches(self, batches: Batches) -> None:
-        """Write several batches. Those in host memory travel together."""
         if any(is_on_gpu(column) for columns in batches for column in columns):
             for hosts, peers in batches:
                 self.update(hosts, peers)
@@ -258,6 +253,7 @@ class CudaEngine(Engine):
         self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
 
     def _reserve_tiles(self, pairs: int) -> int:
+        """Allocate memory for sorted tiles and return the number of pairs that fit."""
         size = self.launch.threads * self.launch.items
         pairs = min(pairs, self._max_tiled)
         if self.tiles is None or len(self.tiles[0]) < pairs:

@@ -42,10 +42,7 @@ COUNTERS = 3
 
 
 def answer_shape(geometry: Any) -> tuple[int, int]:
-    """Return the number of words before the rows of an answer (counters, sums of zeros) and per row.
-
-    A row is a mangled host in two words, the zero counts of its columns and the zero count of their AND.
-    """
+    """Return the words of an answer before its rows, and of a row: host (2), zeros of its columns and of their AND."""
     return COUNTERS + (geometry.arrays << geometry.slice_bits), 3 + geometry.arrays
 
 
@@ -62,8 +59,6 @@ def draw_of(array: int, key: Any) -> Any:
 
 @cache
 def make_update(put: Put, key_bits: int, host_dimensions: int, peer_dimensions: int) -> Kernel:
-    """Return the kernel that writes pairs unsorted, for addresses of one word or rows of two words."""
-
     def update(hosts: Any, peers: Any, bits: Any, extra: Any, key: Any) -> None:
         i, step, count = U32(cuda.grid(1)), U32(cuda.gridsize(1)), U32(hosts.shape[0])
         while i < count:
@@ -262,10 +257,7 @@ def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
 
 @cache
 def make_sum_zeros(edges: tuple[int, ...], launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that sums the zeros of every array of every slice, one block each, and its threads.
-
-    `edges` has the first column of each array in a slice. Atomics of all columns would be serialized.
-    """
+    """Return the kernel that sums zeros, one block per array and slice, and its threads: atomics are serialized."""
     arrays, team = len(edges) - 1, launch.team
     widest = max(end - start for start, end in pairwise(edges))
     threads = min(launch.threads, -(-widest // team) * team)
@@ -294,8 +286,6 @@ def make_sum_zeros(edges: tuple[int, ...], launch: Launch) -> tuple[Kernel, int]
 
 @cache
 def make_read(words: int) -> Any:
-    """Return the device function that reads a word of a host's column as it is stored."""
-
     def read(bits: Any, column: int, word: int, _high: Any, _low: Any, _array: int, _key: Any) -> Any:
         return bits[U32(column * words + word)]
 
@@ -304,10 +294,7 @@ def make_read(words: int) -> Any:
 
 @cache
 def make_measure(column_of: Any, read: Any, arrays: int, words: int) -> Kernel:
-    """Return the kernel that computes the zero counts of mangled hosts, one block per host.
-
-    A host is two words of `hosts`, its result arrays + 1 words of `out`.
-    """
+    """Return the kernel that computes the zero counts of mangled hosts (two words each), one block per host."""
     rows = 64 * words
 
     def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
@@ -338,10 +325,7 @@ def make_measure(column_of: Any, read: Any, arrays: int, words: int) -> Kernel:
 
 @cache
 def make_merge(threads: int) -> Kernel:
-    """Return the kernel that ORs the first `words` words of `other` into `into` and keeps the maximum of all others.
-
-    Those others are labels. A block takes tiles of adjacent words and writes only words that change.
-    """
+    """Return the kernel that ORs the first `words` words and keeps the maximum of all others, which are labels."""
     items = MERGED_TOGETHER
     size = threads * items
 

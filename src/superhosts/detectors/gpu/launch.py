@@ -54,7 +54,6 @@ def kernel(function: Callable[..., None]) -> Any:
 
 
 def device_function(function: AnyFunction) -> AnyFunction:
-    """Mark a function that kernels can call, which is compiled with them."""
     if simulated():
         return cast(AnyFunction, cuda.jit(device=True)(function))
     _device_functions.add(function)
@@ -85,7 +84,7 @@ class Kernel:
 
     def _stamp(self, gpu: int, kinds: Any) -> bytes | None:
         """Return a digest of what the machine code is made from and for; None if something is unknown."""
-        made_for = driver.capability(gpu), driver.driver_version(), kinds
+        made_for = driver.capability(gpu), driver.ask("cuDriverGetVersion"), kinds
         # The function refers to something of which no stamp can be made, or nobody knows the compiler's version.
         with contextlib.suppress(TypeError, PackageNotFoundError):
             return digest_of(repr((version("numba-cuda"), made_for, stamp_of(self.function))).encode())
@@ -129,6 +128,7 @@ class Kernel:
 
 @compiled
 def _anything(number: int) -> int:
+    """Do nothing: the machine code of kernels is kept in the folder of this function's."""
     return number
 
 
@@ -140,7 +140,6 @@ def _remove_oldest(paths: Any) -> None:
 
 
 def kind_of(argument: Any) -> Any:
-    """Describe the type of an argument: of an array, of a number, or of nested tuples of numbers."""
     if isinstance(argument, tuple):
         kind = type(argument)
         return kind.__module__, kind.__qualname__, getattr(kind, "_fields", ()), tuple(map(kind_of, argument))
@@ -150,7 +149,6 @@ def kind_of(argument: Any) -> Any:
 
 
 def compile_for_gpu(function: FunctionType, arguments: tuple[Any, ...]) -> tuple[str, bytes]:
-    """Compile a kernel for the current GPU and the types of these arguments; return its name and machine code."""
     numba_cuda = import_cuda()
 
     def known(each: Any) -> Any:
@@ -208,10 +206,7 @@ def launch_of(gpu: int) -> Launch:
 
 
 def short_key(key: Key, key_bits: int, arrays: int) -> Key:
-    """Return a key with only the words for mangling hosts of `key_bits` bits and for the columns of `arrays` arrays.
-
-    Either may be 0 to leave its words out. Every word that a launch passes costs a microsecond or two.
-    """
+    """Return the words of a key that a kernel uses: each costs a microsecond or two. 0 leaves some out."""
     return Key(
         mangle32=key.mangle32[:4] if key_bits == 32 else (),
         mangle64=key.mangle64[:3] if key_bits > 32 else (),
@@ -241,11 +236,7 @@ def make_stream(*, waits_for_default: bool = True) -> Stream:
 
 
 class BoundKernel:
-    """A kernel for the types of its arguments, launched through the driver.
-
-    numba inspects every argument before each launch, which takes several times as long as the launch. All arguments,
-    and the parts of numba's array structure, are 64-bit words.
-    """
+    """A kernel for the types of its arguments, launched by the driver: numba would inspect every argument each time."""
 
     def __init__(self, kernel: Kernel, gpu: int, arguments: tuple[Any, ...]) -> None:
         self._function = kernel.load(gpu, arguments).handle
@@ -272,16 +263,10 @@ def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
             words += _tuple_words(argument)
         elif isinstance(argument, int):
             words.append(argument)
+        elif is_cupy(argument):  # numba's array structure, which our own arrays keep: see `driver.DeviceArray`
+            words += (0, 0, argument.size, argument.itemsize, argument.data.ptr, *argument.shape, *argument.strides)
         else:
-            words += _array_words(argument)
-    return words
-
-
-def _array_words(array: Any) -> tuple[int, ...]:
-    """Return numba's array structure, which our own arrays keep: see `driver.DeviceArray`."""
-    if is_cupy(array):
-        return (0, 0, array.size, array.itemsize, array.data.ptr, *array.shape, *array.strides)
-    words: tuple[int, ...] = array.launch_words
+            words += argument.launch_words
     return words
 
 
@@ -380,10 +365,7 @@ def is_cupy(column: Any) -> bool:
 
 
 def as_device_array(column: Any) -> Any:
-    """Return an array on a GPU without gaps, ready to be read: one of CuPy, ours, or the simulator's.
-
-    An array of CuPy stays what it is, because to describe it takes longer than to launch a kernel.
-    """
+    """Return an array on a GPU without gaps: ours, or CuPy's as it is, because describing it takes long."""
     if simulated():
         return column if column.is_c_contiguous() else to_device(np.ascontiguousarray(column.copy_to_host()))
     waits = has_own_stream(column)

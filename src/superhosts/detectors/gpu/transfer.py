@@ -65,10 +65,7 @@ class Buffer(NamedTuple):
 
 @compiled
 def transfer(calls: Calls, context: int, parts: Parts, buffer: Buffer, first: int, step: int) -> int:
-    """Send every `step`-th part of some batches, starting with part `first`; return the driver's status, 0 for success.
-
-    A part must fit into half of the buffer.
-    """
+    """Send every `step`-th part, each at most half of the buffer, from `first` on; return the driver's status."""
     size, total = parts.size, parts.rows.sum()
     status, half, first_batch, begin = call_address(calls.enter, (context,)), 0, 0, 0
     for start in range(first * size, total, step * size):
@@ -161,11 +158,6 @@ MAX_VIEWS = 16  # shapes of pieces that a slot remembers
 Process = Callable[[Any, Any, Stream], None]  # works on a piece: hosts, peers, stream
 
 
-def _buffer_size(size: int) -> int:
-    """Return more bytes than needed, so that batches that grow or change their width rarely need a new buffer."""
-    return max(1 << 20, 1 << (size - 1).bit_length())
-
-
 class Slot:
     def __init__(self) -> None:
         self.stream = make_stream()
@@ -183,7 +175,8 @@ class Slot:
         if view not in self._views:
             size = int(np.prod(shape)) * like.dtype.itemsize
             if len(self._buffers.get(number, ())) < size:
-                self._buffers[number] = device_array(_buffer_size(size), np.uint8)
+                # More than needed, so that batches that grow or change their width rarely need a new buffer.
+                self._buffers[number] = device_array(max(1 << 20, 1 << (size - 1).bit_length()), np.uint8)
                 self._views.clear()
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
@@ -192,10 +185,7 @@ class Slot:
 
 
 class Staging:
-    """Sends batches from host memory piece by piece. The caller may reuse its arrays when `send` returns.
-
-    All sketches of a GPU share one object, because pinned memory and streams are slow to create.
-    """
+    """Sends batches piece by piece. All sketches of a GPU share one, because pinned memory is slow to create."""
 
     def __init__(
         self, gpu: int, threads: int, sizes: TransferSizes, make_lane: Callable[[int, int], Lane] = Lane
@@ -210,10 +200,7 @@ class Staging:
 
     @timed("write", amount=lambda _, staging, batches, process: sum(len(hosts) for hosts, _ in batches))
     def send(self, batches: Batches, process: Process) -> None:
-        """Copy batches to the GPU and call `process` with each copied piece and the stream to use.
-
-        A piece has one large batch or part of it, or several small ones one behind the other.
-        """
+        """Copy batches and call `process` with each piece (part of one batch, or several small ones) and its stream."""
         with self._lock, self._inside():
             self._busy = True
             if all(is_pinned(column) for columns in batches for column in columns):
@@ -249,7 +236,7 @@ class Staging:
 
     def _start_copying(self, batches: Batches, buffers: tuple[Any, Any]) -> list[Future[None]]:
         """Start to copy a piece. With n threads, each copies every n-th part of it."""
-        contiguous = [(_contiguous(hosts), _contiguous(peers)) for hosts, peers in batches]
+        contiguous: Any = [(np.ascontiguousarray(hosts), np.ascontiguousarray(peers)) for hosts, peers in batches]
         piece = Piece(contiguous, buffers, self._sizes.part_bytes, self._threads)
         threads = min(self._threads, piece.count)
         if threads == 1:
@@ -306,10 +293,6 @@ def pieces_of(batches: Batches, size: int) -> Iterator[list[Columns]]:
 
 def _kinds(columns: Columns) -> list[Any]:
     return [(column.dtype, column.shape[1:]) for column in columns]
-
-
-def _contiguous(column: Addresses) -> Addresses:
-    return column if column.flags.c_contiguous else column.copy()
 
 
 def _finish(copies: list[Future[None]], slot: Slot, buffers: tuple[Any, Any], count: int, process: Process) -> None:

@@ -65,16 +65,18 @@ def best_sizes(memory: int, flows: int, threshold: float, key_bits: int = 32) ->
         if not search.try_columns(sample_bits):
             break
     if not search.tried:
-        raise GeometryError(_why_none(memory, threshold, key_bits))
+        most = MOST_COLUMNS * column_bytes(COLUMN_BITS[-1], 0, key_bits) * FIRST_ARRAYS << shape_for(memory).slice_bits
+        size = format_size(memory)
+        if memory > most:
+            text = f"memory {size} is too large: a cube has at most {format_size(most)}; use less memory"
+            raise GeometryError(text)
+        raise GeometryError(f"memory {size} is too small for a threshold of {threshold:g}; use more memory")
     search.climb()
     return search.best()
 
 
 def check_suffices(sizes: Sizes, flows: int, threshold: float, memory: str | int) -> None:
-    """Raise GeometryError, with a memory that would do, if a cube of these sizes, the best for `memory`, is useless.
-
-    A threshold for which no memory would do, such as that of the very largest host, is no reason.
-    """
+    """Raise GeometryError, with a memory that would do if there is one, if a cube of these sizes is useless."""
     expected = predict(sizes, flows, threshold)
     if expected.total <= MOST_ERRORS:
         return
@@ -128,7 +130,6 @@ class _Search:
         return sizes.arrays * (UPDATE_SECONDS + restore_seconds(sizes, self._population, self._threshold))
 
     def _try(self, form: tuple[int, ...]) -> Sizes | None:
-        """Predict the sizes of a form (arrays, column bits, label bits, sample bits), if they are useful."""
         if not all(number in numbers for number, numbers in zip(form, FORMS, strict=True)):
             return None
         sizes = _sizes(self._memory, self._threshold, self._key_bits, form)
@@ -155,10 +156,7 @@ class _Search:
 
 
 def least_memory(error: float, flows: int, threshold: float, key_bits: int = 32) -> int:
-    """Return the smallest memory with a predicted total false rate of at most `error`.
-
-    The candidates are powers of two and 1.5 times powers of two.
-    """
+    """Return the smallest memory, 2^n or 1.5·2^n, with a predicted total false rate of at most `error`."""
     steps = [(1 << exponent) + half for exponent in range(16, 35) for half in (0, 1 << (exponent - 1))]
     memories = [memory for memory in steps if SMALLEST <= memory <= LARGEST]
     low, high = 0, len(memories) - 1
@@ -185,7 +183,6 @@ def _total(memory: int, flows: int, threshold: float, key_bits: int) -> float:
 
 
 def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, ...]) -> Sizes | None:
-    """Return the sizes of this form that fill the memory, or None if they are not useful."""
     arrays, column_bits, label_bits, sample_bits = form
     rows, written = 1 << column_bits, threshold / (1 << sample_bits)
     if saturation_point(rows) < MIN_SATURATION * written and column_bits < COLUMN_BITS[-1]:
@@ -200,20 +197,8 @@ def _sizes(memory: int, threshold: float, key_bits: int, form: tuple[int, ...]) 
     return sizes if 2 <= columns <= MOST_COLUMNS else None
 
 
-def _why_none(memory: int, threshold: float, key_bits: int) -> str:
-    """Return the reason why no form fits the memory: it exceeds the largest cube, or is too small for any."""
-    column = column_bytes(COLUMN_BITS[-1], 0, key_bits)
-    most = MOST_COLUMNS * column * FIRST_ARRAYS << shape_for(memory).slice_bits
-    if memory > most:
-        return f"memory {format_size(memory)} is too large: a cube has at most {format_size(most)}; use less memory"
-    return f"memory {format_size(memory)} is too small for a threshold of {threshold:g}; use more memory"
-
-
 def _share_bits(threshold: float, arrays: int) -> int:
-    """Return the share bits: the share of pairs that compete for labels is 2^−bits.
-
-    A host at the threshold has no competing pair in any array with a probability of at most 10^−7.
-    """
+    """Return the share bits with which a host at the threshold lacks a competing pair with a probability of 10^−7."""
     for bits in range(MOST_SHARE_BITS, 0, -1):
         if arrays * threshold * math.log1p(-(2.0**-bits)) <= math.log(1e-7):
             return bits

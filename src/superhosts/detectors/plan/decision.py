@@ -51,11 +51,6 @@ class Decision(NamedTuple):
     sample: int = 1
 
     @property
-    def is_discrete(self) -> bool:
-        """Whether hosts at the threshold have so few written pairs that the normal law is wrong."""
-        return self.threshold < FEWEST_NORMAL
-
-    @property
     def least(self) -> float:
         return self.threshold - SLACK / self.sample
 
@@ -141,8 +136,6 @@ class Decision(NamedTuple):
 
 
 class Naming:
-    """The probability that one of its labels names a host. All numbers of pairs are of written ones."""
-
     def __init__(self, sizes: Sizes, population: Population, threshold: float) -> None:
         self._arrays, self._high = sizes.arrays, MISS_EXPONENT / threshold
         self._share = min(2.0**-sizes.share_bits, self._high)
@@ -152,7 +145,6 @@ class Naming:
         self._loads, self._chances = bands(np.arange(float(LABEL_POINTS)) * step, chances, step)
 
     def chance(self, peers: Floats) -> Floats:
-        """Return the probability that hosts with these peers win in at least one array with a pair of high priority."""
         lost = losing_probability(peers[:, np.newaxis], self._loads, self._share)
         chance: Floats = 1 - (lost @ self._chances) ** self._arrays
         return chance
@@ -171,10 +163,7 @@ class Naming:
 
 
 def written_chances(peers: Floats, sample: int, top: int) -> Floats:
-    """Return the probabilities that hosts (first axis) with these peers have 0, 1, … top written pairs (second axis).
-
-    The number of written pairs is binomial.
-    """
+    """Return the binomial chances of hosts (first axis) of 0, 1, … top written pairs (second axis)."""
     chances = np.zeros((len(peers), top + 1))
     odds = 1 / (sample - 1) if sample > 1 else 0.0
     if not odds:

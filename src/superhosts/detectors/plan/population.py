@@ -39,8 +39,6 @@ FLOOR = (CAP / CORNER) ** -EXPONENT  # q
 
 @dataclass(frozen=True)
 class Population(ABC):
-    """The hosts of a window, as classes of hosts with the same number of peers."""
-
     flows: int
     peers: Floats  # of a host of each class; ascending within the small hosts and within the tail
     hosts: Floats  # number of hosts of each class
@@ -138,7 +136,6 @@ def thinned(population: Population, sample: int) -> Population:
 
 @lru_cache(maxsize=8)
 def population_of(flows: int, threshold: float = CORNER) -> Population:
-    """Return the hosts expected in a window with this many distinct pairs, for questions about a threshold."""
     if flows < 1:
         raise UsageError(f"flows {flows:,}: must be at least 1")
     return _small_hosts(flows) if threshold < FEW_PEERS else _tail_and_small_hosts(flows)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from superhosts.detectors.formulas import GIANT_BITS, Floats, Sizes, zero_limit
-from superhosts.detectors.plan.decision import Decision, Fill, Naming, written_chances
+from superhosts.detectors.plan.decision import FEWEST_NORMAL, Decision, Fill, Naming, written_chances
 from superhosts.detectors.plan.population import (
     CAP,
     Population,
@@ -54,37 +54,8 @@ class Work(NamedTuple):
     seconds: float  # order of magnitude, on one core
 
 
-def restore_work(
-    sizes: Sizes, threshold: float, population: Population, load: tuple[Floats, float], named: Naming
-) -> Work:
-    """Return the work of a restore: zero counts, labels of hot columns, tests of candidates, rows of true hosts.
-
-    `load` is the distribution of a column's pairs and its step. All numbers of pairs are of written ones.
-    """
-    chances, step = load
-    rows, columns = 1 << sizes.column_bits, sizes.arrays * sizes.columns << sizes.slice_bits
-    least = rows * math.log(rows / max(zero_limit(sizes.column_bits, threshold), 1))  # pairs that make a column hot
-    below = np.concatenate([np.zeros(1), np.cumsum(chances)])
-    peers, hosts = population.merged(np.geomspace(population.peers.min(), 2 * CAP, CLASSES + 1))
-    wanted = np.ceil((least - np.append(0.0, peers)) / step)
-    hot = 1 - below[np.clip(wanted, 0, len(chances)).astype(np.int64)]
-    hot_columns = float(hot[0] * columns)
-    candidates = float((hot[1:] ** sizes.arrays * hosts * named.candidate_chance(peers)).sum())
-    whole = population.at_least(threshold) * sizes.arrays * rows / 8
-    seconds = (
-        columns * SECONDS_PER_COLUMN
-        + hot_columns * (1 << sizes.label_bits) * SECONDS_PER_LABEL
-        + candidates * SECONDS_PER_CANDIDATE
-        + whole * SECONDS_PER_BYTE
-    )
-    return Work(hot_columns, candidates, seconds)
-
-
 def rows_bytes(sizes: Sizes, written: Population) -> float:
-    """Return the bytes of a file that lists rows of hosts: the rows, a little above their entropy, hosts and labels.
-
-    `written` has the numbers of written pairs.
-    """
+    """Return the bytes of a file that lists rows of hosts: the rows, a little above their entropy, hosts and labels."""
     rows, hosts = 1 << sizes.column_bits, max(float(written.hosts.sum()), 1.0)
     set_rows = np.maximum(rows * -np.expm1(-written.peers / rows), 1e-9)
     p = np.clip(set_rows / rows, 1e-12, 1 - 1e-12)
@@ -96,10 +67,7 @@ def rows_bytes(sizes: Sizes, written: Population) -> float:
 
 
 def wire_bytes(sizes: Sizes, load: Floats, fills: Floats) -> float:
-    """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels.
-
-    `load` is the distribution of a column's pairs, `fills` the share of its rows that each load sets.
-    """
+    """Return the bytes of the compressed columns, a tenth above their entropy, and of the uncompressed labels."""
     columns = float(sizes.arrays * sizes.columns << sizes.slice_bits)
     labels = columns * (8 * sizes.key_bits // 32 << sizes.label_bits)
     p = np.clip(fills, 1e-12, 1 - 1e-12)
@@ -160,7 +128,6 @@ class Prediction(Rates):
 
 
 def predict(sizes: Sizes, flows: int | Population, threshold: float, *, draws: int = DRAWS) -> Prediction:
-    """Predict the performance of a cube of these sizes in a window of `flows` distinct pairs, or of a population."""
     window = _Window(sizes, flows, threshold, draws)
     work, load = window.work(), window.load
     fills = -np.expm1(-np.arange(POINTS) * window.step / window.rows)
@@ -196,8 +163,6 @@ def check_predictable(threshold: float) -> None:
 
 
 class _Window:
-    """A window of `flows` distinct pairs, or of a population, in a cube of these sizes."""
-
     def __init__(self, sizes: Sizes, flows: int | Population, threshold: float, draws: int) -> None:
         check_predictable(threshold)
         self.sizes, self.threshold = sizes, threshold
@@ -227,11 +192,27 @@ class _Window:
         return float(self.decision.deviation(self.loads.median_noise)) / self.decision.threshold
 
     def work(self) -> Work:
-        load = (self.load, self.step)
-        return restore_work(self.sizes, self.threshold / self.sample, self.written, load, self.named)
+        """Return the work of a restore: zero counts, labels of hot columns, tests of candidates, rows of true hosts."""
+        sizes, threshold = self.sizes, self.threshold / self.sample
+        rows, columns = self.rows, sizes.arrays * sizes.columns << sizes.slice_bits
+        least = rows * math.log(rows / max(zero_limit(sizes.column_bits, threshold), 1))  # pairs that make a column hot
+        below = np.concatenate([np.zeros(1), np.cumsum(self.load)])
+        peers, hosts = self.written.merged(np.geomspace(self.written.peers.min(), 2 * CAP, CLASSES + 1))
+        wanted = np.ceil((least - np.append(0.0, peers)) / self.step)
+        hot = 1 - below[np.clip(wanted, 0, len(self.load)).astype(np.int64)]
+        hot_columns = float(hot[0] * columns)
+        candidates = float((hot[1:] ** sizes.arrays * hosts * self.named.candidate_chance(peers)).sum())
+        whole = self.written.at_least(threshold) * sizes.arrays * rows / 8
+        seconds = (
+            columns * SECONDS_PER_COLUMN
+            + hot_columns * (1 << sizes.label_bits) * SECONDS_PER_LABEL
+            + candidates * SECONDS_PER_CANDIDATE
+            + whole * SECONDS_PER_BYTE
+        )
+        return Work(hot_columns, candidates, seconds)
 
     def rates(self, *, meetings: bool = True) -> Rates:
-        missed, unnamed, false = self._few() if self.decision.is_discrete else self._many()
+        missed, unnamed, false = self._few() if self.decision.threshold < FEWEST_NORMAL else self._many()
         most = self.sizes.most_peers
         beyond = self.population.at_least(most) - self.true if self.threshold > most else 0.0
         return Rates(
@@ -293,11 +274,7 @@ class _Window:
             peers, hosts = np.array([threshold]), np.ones(1)
         unnamed = float(((1 - self._chance(peers)) * hosts).sum() / hosts.sum())
         weights = self.loads.weights
-        return (
-            float(weights @ missed.sum(axis=1)) * scale,
-            unnamed,
-            float(weights @ false.sum(axis=1)) * scale + far,
-        )
+        return (float(weights @ missed.sum(axis=1)) * scale, unnamed, float(weights @ false.sum(axis=1)) * scale + far)
 
     def _meetings(self) -> float:
         """Return the number of hosts that pass only because a bigger host shares several of their columns."""

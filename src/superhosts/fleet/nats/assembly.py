@@ -2,8 +2,7 @@
 
 A piece is acknowledged to the server when its sketch has been handed in, so that the server delivers it again to a hub
 that was killed before. This saves work but guarantees nothing: the guarantee is the receipt, without which the edge
-asks and sends again. So when incomplete sketches fill half of the queue, further pieces are acknowledged at once;
-otherwise a hundred incomplete sketches could fill the queue and wait for each other forever.
+asks and sends again. So when incomplete sketches fill half of the queue, further pieces are acknowledged at once.
 
 A site that sends invalid data harms only itself. It has its own share of the queue, of the sketches that may arrive at
 once and of the turns at the intake. What is refused or deferred too often leaves the queue.
@@ -15,11 +14,11 @@ import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import nats.errors
 from nats.aio.msg import Msg
@@ -31,10 +30,10 @@ from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, Receipt, Say, retry_delay
-from superhosts.fleet.names import SketchId
+from superhosts.fleet.names import SketchId, site_named
 from superhosts.fleet.nats.connection import Link
-from superhosts.fleet.nats.messages import MIN_STEP, Chunk, edge_mismatch, encode_receipt, parse_wire, site_of
-from superhosts.fleet.sites import Quotas, Roster, SiteLog
+from superhosts.fleet.nats.messages import MIN_STEP, Chunk, encode_receipt, mismatch, parse_wire, site_of
+from superhosts.fleet.sites import Quotas, SiteLog
 
 ACK, PROGRESS, NEVER = b"+ACK", b"+WPI", b"+TERM"
 AGAIN = b'-NAK {"delay": %d}'  # in nanoseconds
@@ -89,39 +88,23 @@ class ReceiveCounters:
     down: str = ""  # why the link does not work; empty while it does
 
 
-@dataclass
-class _Turn:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0  # jobs that run or wait; a lock that is released is not locked until the next of them wakes
-
-
 class Jobs:
     """The tasks that are running, and the turns of sites."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self.turns: dict[tuple[str, str], _Turn] = {}  # by purpose and site; only those in use
+        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()  # those in use
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    @asynccontextmanager
-    async def turn(self, purpose: str, site: str) -> AsyncIterator[None]:
-        """Wait until no other job of a site runs, and keep the others waiting meanwhile."""
-        whose = (purpose, site)
-        turn = self.turns.setdefault(whose, _Turn())
-        turn.users += 1
-        try:
-            async with turn.lock:
-                yield
-        finally:
-            turn.users -= 1
-            if turn.users == 0:
-                del self.turns[whose]
+    def turn(self, purpose: str, site: str) -> asyncio.Lock:
+        """Return the lock that lets one job of a site run at a time, for each purpose."""
+        return self._turns.setdefault((purpose, site), asyncio.Lock())
 
-    async def wait(self, timeout: float | None = None) -> None:
+    async def wait(self, timeout: float) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 
@@ -129,56 +112,6 @@ class Jobs:
         """Wait until all work is done, and raise its errors."""
         while self._tasks:
             await asyncio.gather(*self._tasks)
-
-
-class ReceiverContext:
-    """What the parts of one receiver share: counters, log, quotas, the connection and what is sent over it."""
-
-    def __init__(self, say: Say, admitted: Admitted, clock: Callable[[], float], quotas: Quotas | None = None) -> None:
-        self.quotas = Quotas(roster=Roster(say)) if quotas is None else quotas
-        self.roster = self.quotas.roster
-        self.counters = ReceiveCounters()
-        self.say = SiteLog(say, clock=clock)
-        self.jobs = Jobs()
-        self.admitted, self.clock = admitted, clock
-        self.link: Link | None = None
-        self._reminded: dict[tuple[str, str], float] = {}
-        self._last_complaint = ""
-
-    def is_admitted(self, site: str) -> bool:
-        admitted = self.admitted()
-        return admitted is None or site in admitted
-
-    def complain(self, site: str, kind: str, text: str) -> None:
-        """Log a problem, unless the line repeats the last one."""
-        if text != self._last_complaint:
-            self._last_complaint = text
-            self.say(site, kind, text)
-
-    def clear_complaint(self) -> None:
-        """Note that something succeeded: the same problem is news if it occurs again."""
-        self._last_complaint = ""
-
-    async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
-        """Publish if there is a connection; otherwise the edge will ask, or the server will deliver again."""
-        if self.link is not None:
-            with contextlib.suppress(nats.errors.Error, OSError):
-                await self.link.client.publish(subject, data, headers=headers)
-
-    async def give_receipt(self, site: str, receipt: Receipt) -> None:
-        await self.publish(f"superhosts.to.{site}", encode_receipt(receipt))
-
-    async def remind(self, site: str, receipt: Receipt) -> None:
-        """Send a receipt again, at most once per second."""
-        now, reminder = self.clock(), (site, receipt.name)
-        if now - self._reminded.get(reminder, -1.0) >= 1.0:
-            self._reminded[reminder] = now
-            await self.give_receipt(site, receipt)
-
-    def forget(self, old: float) -> None:
-        self._reminded = {receipt: at for receipt, at in self._reminded.items() if at > old}
-        if len(self._reminded) > MAX_REMINDED:
-            self._reminded = {}
 
 
 @dataclass
@@ -196,13 +129,6 @@ class Assembly:
     retry: float | None = None  # when to hand it in again, after a failure
     failures: int = 0
 
-    @classmethod
-    def begin(cls, folder: Path, chunk: Chunk, site: str, now: float) -> Assembly:
-        """Begin with whichever piece arrives first."""
-        path = folder / (chunk.name + PART_SUFFIX)
-        remove_or_set_aside(path)
-        return cls(path, chunk.name, site, chunk.step, chunk.size, bytearray(chunk.pieces), chunk.pieces, now)
-
     @property
     def whole(self) -> bool:
         return self.missing == 0
@@ -219,59 +145,99 @@ class Assembly:
     def write(self, chunk: Chunk, data: bytes) -> None:
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            offset = chunk.number * chunk.step
-            view = memoryview(data)
+            offset, view = chunk.number * chunk.step, memoryview(data)
             while view:
                 written = os.pwrite(handle, view, offset)
                 view, offset = view[written:], offset + written
         finally:
             os.close(handle)
 
-    def mark(self, chunk: Chunk, now: float) -> None:
-        self.have[chunk.number] = 1
-        self.missing -= 1
-        self.touched = now
-
-    def step_aside(self) -> Path:
-        """Rename the file, so that the same sketch can begin again at once; return the path to remove."""
-        gone = self.path.with_name(self.name + REMOVED_SUFFIX)
-        with contextlib.suppress(FileNotFoundError):
-            self.path.replace(gone)
-        return gone
-
     def hand_in(self, intake: Intake) -> Receipt:
         """Flush the complete file to disk and hand it to the intake; remove what the intake does not keep."""
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
         receipt = intake.accept(self.path, self.name, self.site)
         self.path.unlink(missing_ok=True)
         return receipt
 
 
-class Arrivals:
-    """The sketches that are arriving, by name, and the resources that they use."""
+class Assembler:
+    """Assembles the sketches of all sites; holds what the parts of one receiver share: counters, log, jobs, link."""
 
-    def __init__(self, cap: int, site_pieces: int, largest: int) -> None:
-        """Divide a queue of `cap` bytes, with `site_pieces` of each site; no sketch has more than `largest` bytes."""
-        self.assemblies: dict[str, Assembly] = {}
+    def __init__(
+        self,
+        say: Say,
+        quotas: Quotas,
+        admitted: Admitted,
+        clock: Callable[[], float],
+        *,
+        cap: int,
+        site_pieces: int,
+        largest: int,
+        at_once: int = AT_ONCE,
+        patience: Patience = DEFAULT_PATIENCE,
+    ) -> None:
+        """Divide a queue of `cap` bytes, with `site_pieces` of each site; no sketch has more than `largest` bytes.
+
+        Hand in `at_once` sketches at once.
+        """
+        self.quotas, self.roster, self.admitted, self.clock = quotas, quotas.roster, admitted, clock
+        self.counters = ReceiveCounters()
+        self.say = SiteLog(say, clock=clock)
+        self.link: Link | None = None
         self.largest = largest
-        self._cap, self._site_pieces = cap, site_pieces
+        self._cap, self._site_pieces, self._at_once, self._patience = cap, site_pieces, at_once, patience
         self._slowed: dict[str, float] = {}  # sketches of which a piece waits for its site's quota, and since when
+        self._reminded: dict[tuple[str, str], float] = {}
+        self._last_complaint = ""
+
+    def begin(self, intake: Intake, on_piece: Callable[[str, str], None]) -> None:
+        """Forget all arriving sketches, and hand in to this intake from now on.
+
+        `on_piece` gets the site and the sketch of every new piece.
+        """
+        self.jobs = Jobs()
+        self.assemblies: dict[str, Assembly] = {}  # by the name of the sketch
         self.held_bytes = 0  # bytes of pieces that are acknowledged when their sketch is handed in
         self.held_pieces: Counter[str] = Counter()  # the number of these pieces, by site
+        self._intake, self._on_piece = intake, on_piece
+        self._accepting = asyncio.Semaphore(self._at_once)
 
-    def clear(self) -> None:
-        self.assemblies.clear()
-        self.held_pieces.clear()
-        self.held_bytes = 0
+    def is_admitted(self, site: str) -> bool:
+        admitted = self.admitted()
+        return admitted is None or site in admitted
+
+    def complain(self, site: str, kind: str, text: str) -> None:
+        """Log a problem, unless the line repeats the last one."""
+        if text != self._last_complaint:
+            self._last_complaint = text
+            self.say(site, kind, text)
+
+    async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
+        """Publish if there is a connection; otherwise the edge will ask, or the server will deliver again."""
+        if self.link is not None:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await self.link.client.publish(subject, data, headers=headers)
+
+    async def _give_receipt(self, site: str, receipt: Receipt) -> None:
+        await self.publish(f"superhosts.to.{site}", encode_receipt(receipt))
+
+    async def _remind(self, site: str, receipt: Receipt) -> None:
+        """Send a receipt again, at most once per second."""
+        now, reminder = self.clock(), (site, receipt.name)
+        if now - self._reminded.get(reminder, -1.0) >= 1.0:
+            self._reminded[reminder] = now
+            await self._give_receipt(site, receipt)
+
+    def forget_reminders(self, old: float) -> None:
+        self._reminded = {receipt: at for receipt, at in self._reminded.items() if at > old}
+        if len(self._reminded) > MAX_REMINDED:
+            self._reminded = {}
 
     def of(self, site: str) -> list[Assembly]:
         return [each for each in self.assemblies.values() if each.site == site]
 
-    def has(self, site: str, size: int, instead: Assembly | None = None) -> bool:
+    def _has_room(self, site: str, size: int, instead: Assembly | None) -> bool:
         """Return True if a site may begin one more sketch, or one anew: it must not fill the disk with unfinished ones.
 
         A sketch that begins anew is `instead`: what it has used so far does not count.
@@ -279,116 +245,87 @@ class Arrivals:
         sizes = [each.size for each in self.of(site) if each is not instead]
         return len(sizes) < MAX_ARRIVING and sum(sizes) + size <= MAX_LARGE * self.largest
 
-    def is_arriving(self, name: str, now: float) -> bool:
+    def is_arriving(self, name: str) -> bool:
         """Return True if a sketch is complete, or a piece of it came a moment ago, or waits for its site's quota."""
+        now = self.clock()
         if now - self._slowed.get(name, -SLOWED) < SLOWED:
             return True
         found = self.assemblies.get(name)
         return found is not None and (found.whole or now - found.touched < SILENCE)
 
-    def slow(self, site: str, name: str, now: float) -> None:
+    def slow(self, site: str, name: str) -> None:
         """Note that a piece of a sketch waits for its site's quota. A site can name no sketch of another."""
-        try:
-            if SketchId.parse(name).site != site:
-                return
-        except UsageError:
+        if site_named(name) != site:
             return
         if len(self._slowed) >= MAX_SLOWED:
             self._slowed.clear()
-        self._slowed[name] = now
+        self._slowed[name] = self.clock()
 
-    def hold(self, assembly: Assembly, place: int, address: str, size: int) -> bool:
-        """Keep the address for a later acknowledgement; return False if the queue would become too full."""
+    async def _hold(self, assembly: Assembly, message: Msg) -> None:
+        """Keep the address for a later acknowledgement, or acknowledge now if the queue would become too full."""
+        place, size = message.metadata.sequence.stream, len(message.data)
         if place not in assembly.held:  # otherwise it was delivered a second time
             of_site = self.held_pieces[assembly.site]
             if self.held_bytes + size > self._cap // 2 or of_site >= self._site_pieces // 2:
-                return False
+                await self.publish(message.reply, ACK)
+                return
             self.held_bytes += size
             self.held_pieces[assembly.site] += 1
-        assembly.held[place] = (address, size)
-        return True
+        assembly.held[place] = (message.reply, size)
 
-    def is_current(self, assembly: Assembly) -> bool:
+    def _is_current(self, assembly: Assembly) -> bool:
         """Return True unless a sketch was handed in or given up; it may have begun again meanwhile."""
         return self.assemblies.get(assembly.name) is assembly
 
-    def forget(self, assembly: Assembly) -> None:
+    def _forget(self, assembly: Assembly) -> None:
         """Release the resources of a sketch that was handed in or given up."""
-        if self.is_current(assembly):
+        if self._is_current(assembly):
             del self.assemblies[assembly.name]
             self.held_bytes -= sum(size for _, size in assembly.held.values())
             self.held_pieces[assembly.site] -= len(assembly.held)
 
-
-class Assembler:
-    """Assembles the sketches of all sites for an intake."""
-
-    def __init__(
-        self,
-        context: ReceiverContext,
-        arrivals: Arrivals,
-        intake: Intake,
-        on_piece: Callable[[str, str], None],
-        *,
-        at_once: int = AT_ONCE,
-        patience: Patience = DEFAULT_PATIENCE,
-    ) -> None:
-        """Hand in `at_once` sketches at once. `on_piece` gets the site and the sketch of every new piece."""
-        self.arrivals = arrivals
-        self._context, self._intake, self._on_piece = context, intake, on_piece
-        self._patience = patience
-        self._accepting = asyncio.Semaphore(at_once)
-
     async def take(self, message: Msg) -> None:
         """Process a piece. No error stops the processing of the next one."""
-        self._context.counters.chunks += 1
+        self.counters.chunks += 1
         try:
             await self._place(message)
         except Exception as error:
-            self._context.counters.failures += 1
+            self.counters.failures += 1
             subject = printable(message.subject)
             said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
             # A disk that fails is not the site's fault: the piece stays in the queue until the disk works.
             stays = await self._put_off(message, tries=None if isinstance(error, OSError) else TRIES)
             outcome = "it will be delivered again" if stays else "it is removed from the queue"
-            self._context.complain(subject, "pieces that could not be taken", f"{subject}: {said}; {outcome}")
+            self.complain(subject, "pieces that could not be taken", f"{subject}: {said}; {outcome}")
 
     async def _place(self, message: Msg) -> None:
         try:
             site = site_of(message.subject)
+            if not self.is_admitted(site):
+                self.counters.expelled += 1
+                await self.publish(message.reply, NEVER)
+                return
             if await self._is_foreign(site, message) or await self._is_slowed(site, message):
                 return
             chunk = Chunk.parse(message.headers, len(message.data))
         except UsageError as error:
-            self._context.counters.malformed += 1
+            self.counters.malformed += 1
             subject = printable(message.subject)
-            self._context.complain(subject, "messages that are not pieces of sketches", f"{subject}: {error}")
-            await self._context.publish(message.reply, NEVER)
-            return
-        if not self._context.is_admitted(site):
-            self._context.counters.expelled += 1
-            await self._context.publish(message.reply, NEVER)
+            self.complain(subject, "messages that are not pieces of sketches", f"{subject}: {error}")
+            await self.publish(message.reply, NEVER)
             return
         if (named := SketchId.parse(chunk.name).site) != site:
-            self._context.complain(
-                site,
-                "refused sketches",
-                Notice(f"REFUSED: {chunk.name}: {site} sends a sketch of {named}", "refused", WARNING),
-            )
-            await self._refuse(message, site, Receipt(chunk.name, REFUSED, f"{site} may not send for {named}"))
+            await self._refuse(message, site, chunk.name, f"{site} may not send for {named}")
             return
-        if chunk.size > self.arrivals.largest:
+        if chunk.size > self.largest:
             reason = f"{format_size(chunk.size)} is more than any sketch of this hub's --memory or --geometry can have"
-            self._context.complain(
-                site, "refused sketches", Notice(f"REFUSED: {chunk.name}: {reason}", "refused", WARNING)
-            )
-            await self._refuse(message, site, Receipt(chunk.name, REFUSED, reason))
+            await self._refuse(message, site, chunk.name, reason)
             return
-        assembly = self.arrivals.assemblies.get(chunk.name)
+        assembly = self.assemblies.get(chunk.name)
         if assembly is None and (receipt := await asyncio.to_thread(self._intake.known, chunk.name)) is not None:
-            self._context.counters.duplicates += 1
-            await self._context.remind(site, receipt)
-            await self._context.publish(message.reply, ACK)
+            self.counters.duplicates += 1
+            await self._remind(site, receipt)
+            await self.publish(message.reply, ACK)
             return
         begins = assembly is None or not (assembly.whole or assembly.fits(chunk))
         if begins and not await self._make_room(site, chunk.size, instead=assembly):
@@ -397,9 +334,11 @@ class Assembler:
         if begins and await self._is_slowed(site, message, sketches=1):
             return
         if assembly is None:
-            assembly = self.arrivals.assemblies[chunk.name] = Assembly.begin(
-                self._intake.folder, chunk, site, self._context.clock()
-            )
+            path = self._intake.folder / (chunk.name + PART_SUFFIX)
+            remove_or_set_aside(path)
+            have = bytearray(chunk.pieces)
+            assembly = Assembly(path, chunk.name, site, chunk.step, chunk.size, have, chunk.pieces, self.clock())
+            self.assemblies[chunk.name] = assembly
         await self._add(assembly, chunk, message)
 
     async def _is_foreign(self, site: str, message: Msg) -> bool:
@@ -407,57 +346,54 @@ class Assembler:
 
         The edge keeps its sketch, and learns the reason from the answer to its next question.
         """
-        if not self._context.is_admitted(site):
-            return False
-        why = edge_mismatch(parse_wire(message.headers), site)
-        self._context.roster.mismatched(site, why)
+        why = mismatch(parse_wire(message.headers), "this hub", f"the edge of {site}")
+        self.roster.mismatched(site, why)
         if why:
-            self._context.counters.malformed += 1
-            await self._context.publish(message.reply, NEVER)
+            self.counters.malformed += 1
+            await self.publish(message.reply, NEVER)
         return bool(why)
 
     async def _is_slowed(self, site: str, message: Msg, sketches: int = 0) -> bool:
         """Return True if a site is over its quota; the piece, or whatever it is, comes again later.
 
-        Assembler stay in the queue, where a site has its share, and are never dropped for this.
+        Pieces stay in the queue, where a site has its share, and are never dropped for this.
         """
-        if not self._context.is_admitted(site):
-            return False
         size = max(len(message.data), MIN_STEP)  # tiny messages cost work, too
-        if self._context.quotas.allows(site, bytes=0 if sketches else size, sketches=sketches):
+        if self.quotas.allows(site, bytes=0 if sketches else size, sketches=sketches):
             return False
         if sketches:
-            self._context.quotas.give_back(site, size)  # it will be counted when it comes again
-        self._context.counters.slowed += 1
-        self.arrivals.slow(site, (message.headers or {}).get("Superhosts-Name", ""), self._context.clock())
+            self.quotas.give_back(site, size)  # it will be counted when it comes again
+        self.counters.slowed += 1
+        self.slow(site, (message.headers or {}).get("Superhosts-Name", ""))
         await self._deliver_again(message, retry_delay(_deliveries(message), self._patience.pause, LONGEST_SLOWED))
         return True
 
-    async def _refuse(self, message: Msg, site: str, receipt: Receipt) -> None:
-        self._context.roster.refused(site)
-        self._context.counters.refused += 1
-        await self._context.remind(site, receipt)
-        await self._context.publish(message.reply, NEVER)
+    async def _refuse(self, message: Msg, site: str, name: str, reason: str) -> None:
+        self.complain(site, "refused sketches", Notice(f"REFUSED: {name}: {reason}", "refused", WARNING))
+        self.roster.refused(site)
+        self.counters.refused += 1
+        await self._remind(site, Receipt(name, REFUSED, reason))
+        await self.publish(message.reply, NEVER)
 
     async def _make_room(self, site: str, size: int, instead: Assembly | None) -> bool:
         """Allow one more sketch of a site, if necessary in place of stale ones; return False if that is impossible.
 
         A sketch that begins again with another size is `instead`.
         """
-        mine = [each for each in self.arrivals.of(site) if not each.whole and each is not instead]
-        now = self._context.clock()
+        mine = [each for each in self.of(site) if not each.whole and each is not instead]
+        now = self.clock()
         for assembly in sorted(mine, key=lambda each: each.touched):
-            if self.arrivals.has(site, size, instead) or now - assembly.touched < self._patience.stale:
+            if self._has_room(site, size, instead) or now - assembly.touched < self._patience.stale:
                 break
             await self.give_up(assembly)
-        return self.arrivals.has(site, size, instead)
+        return self._has_room(site, size, instead)
 
     async def _wait_for_room(self, site: str, message: Msg) -> None:
         """Defer a piece until its site has finished other sketches; after several attempts it leaves the queue."""
-        self._context.counters.put_off += 1
-        mine = self.arrivals.of(site)
+        self.counters.put_off += 1
+        mine = self.of(site)
         text = f"{site} has begun {len(mine)} sketches and does not finish them; further ones wait"
-        self._context.say(site, "sketches that wait for others of their site", text)
+        self.say(site, "sketches that wait for others of their site", text)
         ours = any(each.whole for each in mine)  # these wait for this hub's disk, which is not the site's fault
         await self._put_off(message, tries=None if ours else TRIES)
 
@@ -468,98 +404,96 @@ class Assembler:
         """
         times = _deliveries(message)
         if tries is not None and times >= tries:
-            self._context.counters.dropped += 1
-            await self._context.publish(message.reply, NEVER)
+            self.counters.dropped += 1
+            await self.publish(message.reply, NEVER)
             return False
         await self._deliver_again(message, retry_delay(times, self._patience.pause, LONGEST))
         return True
 
     async def _deliver_again(self, message: Msg, pause: float) -> None:
-        await self._context.publish(message.reply, AGAIN % int(pause * SECOND))
+        await self.publish(message.reply, AGAIN % int(pause * SECOND))
 
     async def _add(self, assembly: Assembly, chunk: Chunk, message: Msg) -> None:
         if not assembly.whole and not assembly.fits(chunk):
             assembly.restart(chunk)
         if assembly.whole or assembly.have[chunk.number]:
-            self._context.counters.duplicates += 1
+            self.counters.duplicates += 1
         else:
-            assembly.touched = self._context.clock()  # so that it is not given up during the write
+            assembly.touched = self.clock()  # so that it is not given up during the write
             try:
                 await asyncio.to_thread(assembly.write, chunk, message.data)
             except OSError as error:
-                self._context.counters.failures += 1
+                self.counters.failures += 1
                 text = f"{assembly.path}: {error.strerror or error}; the sketch waits at the server"
-                self._context.complain(assembly.site, "pieces that could not be stored", text)
+                self.complain(assembly.site, "pieces that could not be stored", text)
                 await self._deliver_again(message, self._patience.pause)
                 return
-            if not self.arrivals.is_current(assembly):  # its site was removed during the write
+            if not self._is_current(assembly):  # its site was removed during the write
                 await self._remove(assembly)
                 await self._put_off(message)
                 return
-            assembly.mark(chunk, self._context.clock())
+            assembly.have[chunk.number] = 1
+            assembly.missing -= 1
+            assembly.touched = self.clock()
             self._on_piece(assembly.site, chunk.name)
         if assembly.whole and not assembly.handed_in and assembly.retry is None:
             self._hand_in(assembly)  # before any await: from now on it is not given up
         await self._hold(assembly, message)
 
-    async def _hold(self, assembly: Assembly, message: Msg) -> None:
-        """Keep the address for a later acknowledgement, or acknowledge now if the queue is too full."""
-        if not self.arrivals.hold(assembly, message.metadata.sequence.stream, message.reply, len(message.data)):
-            await self._context.publish(message.reply, ACK)
-
     def _hand_in(self, assembly: Assembly) -> None:
         assembly.handed_in, assembly.retry = True, None
-        self._context.jobs.start(self._finish(assembly))
+        self.jobs.start(self._finish(assembly))
 
     async def _finish(self, assembly: Assembly) -> None:
         """Hand in a complete sketch, send the receipt, then acknowledge the pieces."""
-        async with self._context.jobs.turn("hand in", assembly.site), self._accepting:
+        async with self.jobs.turn("hand in", assembly.site), self._accepting:
             try:
                 receipt = await asyncio.to_thread(assembly.hand_in, self._intake)
             except Exception as error:  # no sketch may stop the hub
-                self._context.counters.failures += 1
+                self.counters.failures += 1
                 said = printable(getattr(error, "strerror", None) or f"{type(error).__name__}: {error}", MAX_REASON)
                 text = Notice(f"{assembly.name} cannot be stored now: {said}; retrying", "trouble", WARNING)
-                self._context.complain(assembly.site, "sketches that could not be stored", text)
+                self.complain(assembly.site, "sketches that could not be stored", text)
                 if assembly.path.exists():
                     assembly.failures += 1
-                    assembly.retry = self._context.clock() + retry_delay(assembly.failures, 2.0, LONGEST_RETRY)
+                    assembly.retry = self.clock() + retry_delay(assembly.failures, 2.0, LONGEST_RETRY)
                     assembly.handed_in = False
                 else:  # whether the intake has it will show when its pieces are delivered again
-                    self.arrivals.forget(assembly)
+                    self._forget(assembly)
                 return
-        self.arrivals.forget(assembly)
+        self._forget(assembly)
         if receipt.verdict == MERGED:
-            self._context.counters.sketches += 1
-            self._context.clear_complaint()
+            self.counters.sketches += 1
+            self._last_complaint = ""  # the same problem is news if it occurs again
         elif receipt.verdict == REFUSED:
-            self._context.counters.refused += 1
+            self.counters.refused += 1
         else:
-            self._context.counters.corrupt += 1
-        await self._context.give_receipt(assembly.site, receipt)
+            self.counters.corrupt += 1
+        await self._give_receipt(assembly.site, receipt)
         for reply, _ in assembly.held.values():
-            await self._context.publish(reply, ACK)
+            await self.publish(reply, ACK)
 
     async def give_up(self, assembly: Assembly, why: str = UNFINISHED) -> None:
-        """Give up a sketch that is arriving, and remove its file."""
-        if not self.arrivals.is_current(assembly):
+        if not self._is_current(assembly):
             return
-        self._context.counters.abandoned += 1
+        self.counters.abandoned += 1
         text = f"{assembly.name}: {assembly.site} {why}"
-        self._context.say(assembly.site, "sketches that are not sent to the end", text)
-        self.arrivals.forget(assembly)
+        self.say(assembly.site, "sketches that are not sent to the end", text)
+        self._forget(assembly)
         await self._remove(assembly)
         for reply, _ in assembly.held.values():
-            await self._context.publish(reply, ACK)
+            await self.publish(reply, ACK)
 
     async def _remove(self, assembly: Assembly) -> None:
-        """Remove the file of a sketch, which may begin again during the disk access."""
-        gone = assembly.step_aside()
+        """Remove the file of a sketch, renamed first: the same sketch may begin again during the disk access."""
+        gone = assembly.path.with_name(assembly.name + REMOVED_SUFFIX)
+        with contextlib.suppress(FileNotFoundError):
+            assembly.path.replace(gone)
         await asyncio.to_thread(gone.unlink, missing_ok=True)
 
     async def look_after(self, now: float) -> None:
         """Hand in again what failed, and give up what has been incomplete for too long."""
-        for assembly in list(self.arrivals.assemblies.values()):
+        for assembly in list(self.assemblies.values()):
             if assembly.retry is not None and assembly.retry <= now:
                 self._hand_in(assembly)
             elif not assembly.whole and now - assembly.touched > self._patience.abandon:
@@ -567,9 +501,9 @@ class Assembler:
 
     async def extend_timeouts(self) -> None:
         """Tell the server that the pieces which it has delivered are still being worked on."""
-        for assembly in list(self.arrivals.assemblies.values()):
+        for assembly in list(self.assemblies.values()):
             for reply, _ in list(assembly.held.values()):
-                await self._context.publish(reply, PROGRESS)
+                await self.publish(reply, PROGRESS)
 
 
 def _deliveries(message: Msg) -> int:

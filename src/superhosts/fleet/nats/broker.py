@@ -24,26 +24,15 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from superhosts.core.files import exposure_warning, write_private
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
-from superhosts.fleet.link import Say
+from superhosts.fleet.link import Say, retry_delay
+from superhosts.fleet.nats import enrolment
 from superhosts.fleet.nats.connection import LinkDownError, UnfitServerError, check_version, connect
 from superhosts.fleet.nats.credentials import DEFAULT_TIMING, NatsOptions, Timing, format_address, local_host
-from superhosts.fleet.nats.enrolment import (
-    ANYONE,
-    CONFIG,
-    SITES,
-    accounts,
-    hub_key,
-    open_private,
-    private_folder,
-    read_outgoing,
-    read_sites,
-)
 
 MIB = 1 << 20
 CAP = 4096 * MIB  # bytes of sketches in transit
@@ -96,26 +85,19 @@ class Broker:
     ) -> None:
         """Run `server`, or the nats-server that is installed. `timing` is for the connections of its hub."""
         self.folder = folder.absolute()
-        self._binary, self._timing = server, timing
+        self.cap, self._say, self._tls, self._binary, self._timing = cap, say, tls, server, timing
         self.counters = BrokerCounters()
-        self.cap = cap
         self._name = f"superhosts-{secrets.token_hex(6)}"  # to recognise a foreign server on the port
-        self._say = say
-        self._tls = tls
         self._host, self._port = parse_listen(listen)
-        self._config = self.folder / CONFIG
-        self._log = self.folder / "nats.log"
-        self._pid = self.folder / "nats.pid"
+        self._config, self._log = self.folder / enrolment.CONFIG, self.folder / "nats.log"
         self._lock: IO[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-        self._ready = threading.Event()
+        self._stop, self._ready, self._reloading = threading.Event(), threading.Event(), threading.Lock()
         self._failure: SuperhostsError | None = None
         self._seen: tuple[int, int] | None = None  # the state of the file of sites when last read
         self._outgoing: dict[str, str] = {}  # replaced keys that are accepted for a while, by site
         self._expiry = math.inf  # when the server has to forget a key that was replaced
-        self._reloading = threading.Lock()
         self._admitted: frozenset[str] | None = None
 
     @property
@@ -125,11 +107,11 @@ class Broker:
     @property
     def guarded(self) -> bool:
         """Return True if every site needs a key: from the first enrolment on, even when the last site is revoked."""
-        return self.exposed or (self.folder / SITES).exists()
+        return self.exposed or (self.folder / enrolment.SITES).exists()
 
     @property
     def sites(self) -> dict[str, str]:
-        return read_sites(self.folder)
+        return enrolment.read_sites(self.folder)
 
     def admitted(self) -> frozenset[str] | None:
         """Return the sites that the server admits; None if it admits everybody."""
@@ -140,19 +122,10 @@ class Broker:
         """How the hub itself connects: with its own key, over the loopback interface if possible."""
         scheme = "tls" if self._tls else "nats"
         url = f"{scheme}://{format_address(local_host(self._host), self._port)}"
-        tls = self._tls
-        if tls is None:
-            return NatsOptions(url, nkey=hub_key(self.folder)[0], timing=self._timing)
+        cert, key = (self._tls.cert, self._tls.key) if self._tls else (None, None)
         # The hub trusts exactly the certificate that it gave the broker; its name may be that of another interface.
-        return NatsOptions(
-            url,
-            nkey=hub_key(self.folder)[0],
-            tls_ca=tls.cert,
-            tls_cert=tls.cert,
-            tls_key=tls.key,
-            pinned=True,
-            timing=self._timing,
-        )
+        tls: Any = {"tls_ca": cert, "tls_cert": cert, "tls_key": key, "pinned": cert is not None}
+        return NatsOptions(url, nkey=enrolment.hub_key(self.folder)[0], **tls, timing=self._timing)
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises UsageError, with the server's messages, if it does not start."""
@@ -175,10 +148,17 @@ class Broker:
         self._stop.clear()
         self._ready.clear()
         self._failure = None
-        private_folder(self.folder)
-        self._take_folder()
-        end_leftover(self._pid, self._config, self._say)
-        self._drop_old_queue()
+        enrolment.private_folder(self.folder)
+        self._lock = enrolment.open_private(self.folder / ".lock")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise UsageError(f"{self.folder}: another hub runs its broker here") from None
+        end_leftover(self.folder / "nats.pid", self._config, self._say)
+        queue = self.folder / "store" / "jetstream" / "$G"
+        if queue.exists():  # of a release without accounts
+            shutil.rmtree(queue, ignore_errors=True)
+            self._say(f"{queue}: the queue of an earlier release is dropped; edges send again what was in it")
         self._port = self._port or free_port(self._host)
         self._write_config()
         self._thread = threading.Thread(target=self._keep, args=(binary,), name="broker", daemon=True)
@@ -186,13 +166,6 @@ class Broker:
         while not self._ready.wait(POLL):
             if self._failure is not None:
                 raise self._failure
-
-    def _drop_old_queue(self) -> None:
-        """Remove the queue of a release without accounts."""
-        queue = self.folder / "store" / "jetstream" / "$G"
-        if queue.exists():
-            shutil.rmtree(queue, ignore_errors=True)
-            self._say(f"{queue}: the queue of an earlier release is dropped; edges send again what was in it")
 
     def stop(self) -> None:
         self._stop.set()
@@ -250,14 +223,12 @@ class Broker:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _keep(self, binary: Path) -> None:
         """Start the server, and restart it when it crashes. The kernel ends it when this thread ends."""
-        pause = 0.2
+        attempts = 1
         try:
             while not self._stop.is_set():
                 started = time.monotonic()
@@ -272,8 +243,8 @@ class Broker:
                     self._say(f"{error}; retrying")
                 if self._stop.is_set():
                     return
-                pause = 0.2 if time.monotonic() - started > 10 else min(pause * 2, 5.0)
-                self._stop.wait(pause)
+                attempts = 1 if time.monotonic() - started > 10 else attempts + 1
+                self._stop.wait(retry_delay(attempts, 0.2, 5.0))
                 self.counters.restarts += 1
         finally:
             self._end()
@@ -284,7 +255,7 @@ class Broker:
         if sys.platform == "linux":
             command = [sys.executable, "-I", "-S", "-c", _WITH_PARENT, str(os.getpid()), *command]
         log_end = self._log.stat().st_size if self._log.exists() else 0
-        with open_private(self.folder / "nats.err") as errors:
+        with enrolment.open_private(self.folder / "nats.err") as errors:
             # In a session of its own: Ctrl-C in a terminal goes to the hub only, which ends the broker last.
             self._server = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True, umask=0o077
@@ -301,19 +272,13 @@ class Broker:
                 )
 
     def _watch(self) -> None:
-        """Wait until the server ends; reload it when the sites have changed."""
         assert self._server is not None
         while not self._stop.wait(POLL):
             if (status := self._server.poll()) is not None:
-                self._say(
-                    Notice(
-                        f"the embedded broker has ended unexpectedly (status {status}): restarting it",
-                        "broker-restarts",
-                        WARNING,
-                    )
-                )
+                text = f"the embedded broker has ended unexpectedly (status {status}): restarting it"
+                self._say(Notice(text, "broker-restarts", WARNING))
                 return
-            if (now := _stamp(self.folder / SITES)) != self._seen or time.time() >= self._expiry:
+            if (now := _stamp(self.folder / enrolment.SITES)) != self._seen or time.time() >= self._expiry:
                 try:
                     self.reload()
                     self._say("the embedded broker has loaded the changed sites")
@@ -357,7 +322,7 @@ class Broker:
             "server_name": self._name,
             "host": self._host,
             "port": self._port,
-            "pid_file": str(self._pid),
+            "pid_file": str(self.folder / "nats.pid"),
             "log_file": str(self._log),
             "log_size_limit": 10 * MIB,
             "logfile_max_num": 3,
@@ -373,30 +338,23 @@ class Broker:
         if self._tls is not None:
             config["tls"] = tls_config(self._tls)
             self.options.context()  # refuses an invalid certificate, or one that does not match the key
-        config["accounts"] = accounts(hub_key(self.folder)[1], sites, self._outgoing)
+        config["accounts"] = enrolment.accounts(enrolment.hub_key(self.folder)[1], sites, self._outgoing)
         if sites is None:
-            config["no_auth_user"] = ANYONE
+            config["no_auth_user"] = enrolment.ANYONE
         return config
 
     def _write_config(self) -> None:
-        self._seen = _stamp(self.folder / SITES)
+        self._seen = _stamp(self.folder / enrolment.SITES)
         sites = self.sites if self.guarded else None
-        outgoing = read_outgoing(self.folder, time.time())
+        outgoing = enrolment.read_outgoing(self.folder, time.time())
         self._outgoing = {site: each.key for site, each in outgoing.items()}
         config = self.config(sites)
-        for secret in (hub_key(self.folder)[0], *([self._tls.key] if self._tls else [])):
+        for secret in (enrolment.hub_key(self.folder)[0], *([self._tls.key] if self._tls else [])):
             if warning := exposure_warning(secret):
                 self._say(warning)
         write_private(self._config, json.dumps(config, indent=1) + "\n")  # its configuration language accepts JSON
         self._admitted = None if sites is None else frozenset(sites)
         self._expiry = min((each.until for each in outgoing.values()), default=math.inf)
-
-    def _take_folder(self) -> None:
-        self._lock = open_private(self.folder / ".lock")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{self.folder}: another hub runs its broker here") from None
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -17,10 +17,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.errors import MissingExtraError, SuperhostsError
-from superhosts.fleet.link import Say
+from superhosts.fleet.link import LinkStatus, retry_delay
 from superhosts.fleet.nats.credentials import DEFAULT_TIMING, NatsOptions, Timing
 
 try:
@@ -169,40 +168,6 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
         await client.end()
 
 
-class LinkStatus:
-    """Logs changes of a link: each reason why it is down once, and when it works again."""
-
-    def __init__(self, options: NatsOptions, say: Say, counters: Any) -> None:
-        """Keep the last reason in `counters.down`, empty while the link works."""
-        self._shown = options.shown
-        self._say = say
-        self._counters = counters
-        self._reasons: set[str] = set()  # logged since it last worked: one cause may lead to several errors in turn
-
-    def say(self, text: str) -> None:
-        self._say(f"the link to {self._shown}: {text}")
-
-    def down(self, reason: str, waiting: str = "") -> None:
-        """Log that the link does not work, once per reason."""
-        self._counters.down = reason
-        if reason not in self._reasons:
-            self._reasons.add(reason)
-            self._say(
-                Notice(
-                    f"the link to {self._shown} does not work: {reason}{waiting}; retrying until it does",
-                    "link-down",
-                    WARNING,
-                )
-            )
-
-    def up(self) -> None:
-        """Log that it works again, if it did not."""
-        self._counters.down = ""
-        if self._reasons:
-            self._reasons.clear()
-            self._say(Notice(f"the link to {self._shown} works again", "recovered"))
-
-
 async def keep_connected(
     session: Callable[[], Coroutine[Any, Any, None]],
     stop: threading.Event,
@@ -211,20 +176,17 @@ async def keep_connected(
     timing: Timing = DEFAULT_TIMING,
 ) -> None:
     """Run one session after the other until told to stop, with growing pauses while the link is down."""
-    pause = timing.first_pause
-    loop = asyncio.get_running_loop()
+    attempts, loop = 0, asyncio.get_running_loop()
     while not stop.is_set():
         began = loop.time()
         try:
             await session()
         except (LinkDownError, SuperhostsError, OSError, nats.errors.Error) as error:
             status.down(_words(error), waiting())
-        if loop.time() - began > timing.last_pause:
-            pause = timing.first_pause
-        until = loop.time() + pause
+        attempts = 1 if loop.time() - began > timing.last_pause else attempts + 1
+        until = loop.time() + retry_delay(attempts, timing.first_pause, timing.last_pause)
         while loop.time() < until and not stop.is_set():
             await asyncio.sleep(POLL)
-        pause = min(pause * 2, timing.last_pause)
 
 
 async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, None]) -> None:
@@ -244,7 +206,9 @@ async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, Non
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if (error := task.exception()) is not None:
-                raise _first(error)
+                while isinstance(error, BaseExceptionGroup):
+                    error = error.exceptions[0]
+                raise error
     finally:
         while left := [
             task for task in tasks if not task.done()
@@ -253,12 +217,6 @@ async def race(stop: threading.Event, link: Link, *work: Coroutine[Any, Any, Non
                 task.cancel()
             await asyncio.wait(left, timeout=POLL)
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _words(error: BaseException, options: NatsOptions | None = None) -> str:

@@ -1,13 +1,11 @@
 """Who may use the embedded broker, and for what.
 
-Every site has its own key pair (an nkey). The broker knows the public key, the edge keeps the secret key, and no secret
-is ever transmitted. A site can send its own sketches and read its own receipts; it cannot send for another site, read
-what others send, or change the broker's queue.
+Every site has its own key pair (an nkey): the broker knows the public key, the edge keeps the secret one. A site can
+send its own sketches and read its own receipts, nothing else.
 
-Every site also has its own account, a namespace of subjects that others do not see. A message names the subject to
-which the server sends its confirmation, and no permission restricts that name. Within an account it can name neither
-subjects of other sites nor the queue's interface, which are in the hub's account. Of these, a site's account sees only
-the three subjects of the site.
+Every site also has its own account, a namespace of subjects. A message names the subject to which the server sends its
+confirmation, and no permission restricts that name; but within an account it can name neither subjects of other sites
+nor the queue's interface. Of the hub's account, a site's account sees only the three subjects of the site.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -50,22 +48,15 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
 
     A running hub with this folder notices within a second or two.
     """
-    return _make(folder, site, seed, lambda sites: 0.0)
+    return _make(folder, site, seed)
 
 
 def rotate(folder: Path, site: str, grace: float = 0.0) -> Path:
     """Replace the key of an enrolled site, as `enroll` does; the old key works for another `grace` seconds."""
-
-    def allowed(sites: dict[str, str]) -> float:
-        if site not in sites:
-            raise _not_enrolled(site, sites)
-        return grace
-
-    return _make(folder, site, None, allowed)
+    return _make(folder, site, None, is_enrolled=True, grace=grace)
 
 
-def _make(folder: Path, site: str, seed: Path | None, grace_of: Callable[[dict[str, str]], float]) -> Path:
-    """Give a site a new key. `grace_of` gets the sites and returns how long the old key works."""
+def _make(folder: Path, site: str, seed: Path | None, *, is_enrolled: bool = False, grace: float = 0.0) -> Path:
     check_site(site, "SITE")
     target = seed or seed_of(folder, site)
     secret, public = make_key()
@@ -73,7 +64,8 @@ def _make(folder: Path, site: str, seed: Path | None, grace_of: Callable[[dict[s
         private_folder(folder)
         with _locked(folder):
             sites = read_sites(folder)
-            grace = grace_of(sites)
+            if is_enrolled and site not in sites:
+                raise _not_enrolled(site, sites)
             private_folder(target.parent)
             outgoing = {"key": sites[site], "until": time.time() + grace} if grace > 0 else None
             _write_outgoing(folder, site, outgoing)
@@ -263,15 +255,13 @@ def hub_address(folder: Path, address: str | None, ca: Path | None) -> HubAddres
     said = _table(read_json(folder / JOIN_FILE))
     config = _table(read_json(folder / CONFIG))
     tls = _table(config.get("tls"))
-    url = address or said.get("address")
-    earlier = said.get("tls_ca")
+    url, earlier = address or said.get("address"), said.get("tls_ca")
     ca = ca or (Path(earlier) if isinstance(earlier, str) else _authority(tls))
-    guess = not isinstance(url, str)
-    found = _listening(config, bool(tls or ca)) if not isinstance(url, str) else url
+    found = url if isinstance(url, str) else _listening(config, bool(tls or ca))
     NatsOptions(found, tls_ca=ca).check()
     if tls and not all(each.startswith("tls://") for each in NatsOptions(found).urls):
         raise UsageError(f"--address {found}: this hub uses TLS; write tls:// instead")
-    return HubAddress(found, ca, guess)
+    return HubAddress(found, ca, guessed=found != url)
 
 
 def save_hub_address(folder: Path, address: str | None, ca: Path | None) -> None:

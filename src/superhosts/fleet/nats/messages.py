@@ -15,13 +15,13 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from superhosts import __version__
 from superhosts.core.text import printable
 from superhosts.errors import UsageError
-from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
-from superhosts.fleet.names import SketchId, check_site
+from superhosts.fleet.link import Receipt, decode_json, decode_receipt
+from superhosts.fleet.names import SketchId, check_site, site_named
 
 WIRE_HEADER = "Superhosts-Wire"
 WIRE = (1, 1)
@@ -100,17 +100,8 @@ def parse_wire(headers: Mapping[str, str] | None) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else EARLIEST
 
 
-def edge_mismatch(wire: tuple[int, int], site: str) -> str:
-    """Return why a hub cannot work with the edge of a site, and which to upgrade; empty if it can."""
-    return _mismatch(wire, "this hub", f"the edge of {site}")
-
-
-def hub_mismatch(wire: tuple[int, int]) -> str:
-    """Return why an edge cannot work with its hub, and which to upgrade; empty if it can."""
-    return _mismatch(wire, "this edge", "the hub")
-
-
-def _mismatch(theirs: tuple[int, int], here: str, there: str) -> str:
+def mismatch(theirs: tuple[int, int], here: str, there: str) -> str:
+    """Return why two ends of a link cannot work with each other, and which to upgrade; empty if they can."""
     if theirs[0] == WIRE[0]:
         return ""
     older = here if theirs[0] > WIRE[0] else there
@@ -199,41 +190,19 @@ def encode_receipts(receipts: Iterable[Receipt]) -> bytes:
     return f"[{','.join(whole)}]".encode()
 
 
-def decode_receipt(data: bytes) -> Receipt | None:
-    return _receipt(_json(data))
-
-
 def decode_receipts(data: bytes) -> list[Receipt]:
-    found = _json(data)
-    receipts = [_receipt(each) for each in found[:QUESTION]] if isinstance(found, list) else []
-    return [receipt for receipt in receipts if receipt is not None]
-
-
-def _receipt(found: Any) -> Receipt | None:
-    if not isinstance(found, dict) or found.get("verdict") not in (MERGED, REFUSED, RESEND):
-        return None
-    try:
-        name = SketchId.parse(str(found.get("name"))).name
-    except UsageError:
-        return None  # names become paths, so only a sketch's name may pass
-    return Receipt(name, found["verdict"], printable(found.get("reason", ""), MAX_REASON))  # the edge shows it
+    """Parse a receipt, or a list of them; invalid ones are left out."""
+    found = decode_json(data)
+    receipts = []
+    for each in found[:QUESTION] if isinstance(found, list) else [found]:
+        name = str(each.get("name")) if isinstance(each, dict) else ""
+        receipt = decode_receipt(each, name) if site_named(name) else None  # names become paths
+        receipts += [] if receipt is None else [receipt]
+    return receipts
 
 
 def decode_names(data: bytes, site: str) -> list[str]:
     """Parse a question; return those names that are names of this site's sketches."""
-    found = _json(data) if len(data) <= ASKED else None
-    names = []
-    for name in found[:QUESTION] if isinstance(found, list) else []:
-        try:
-            if isinstance(name, str) and SketchId.parse(name).site == site:
-                names.append(name)
-        except UsageError:
-            continue
-    return names
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data)
-    except (ValueError, RecursionError):
-        return None
+    found = decode_json(data, ASKED)
+    names = found[:QUESTION] if isinstance(found, list) else []
+    return [name for name in names if isinstance(name, str) and site_named(name) == site]

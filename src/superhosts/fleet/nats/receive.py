@@ -20,16 +20,7 @@ from typing import Any, NamedTuple
 
 import nats.errors
 from nats.aio.msg import Msg
-from nats.js import JetStreamContext
-from nats.js.api import (
-    AckPolicy,
-    ConsumerConfig,
-    DiscardPolicy,
-    RetentionPolicy,
-    StorageType,
-    StreamConfig,
-    StreamState,
-)
+from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
 from superhosts.core.files import read_json, remove_or_set_aside, write_json
@@ -37,44 +28,12 @@ from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.intake import Intake
-from superhosts.fleet.link import MAX_REASON, RESEND, Receipt, Say
-from superhosts.fleet.nats.assembly import (
-    AT_ONCE,
-    DEFAULT_PATIENCE,
-    PART_SUFFIX,
-    Admitted,
-    Arrivals,
-    Assembler,
-    Jobs,
-    Patience,
-    ReceiverContext,
-)
-from superhosts.fleet.nats.connection import (
-    Link,
-    LinkDownError,
-    LinkStatus,
-    UnfitServerError,
-    connect,
-    keep_connected,
-    race,
-)
+from superhosts.fleet.link import MAX_REASON, RESEND, LinkStatus, Receipt, Say
+from superhosts.fleet.nats import messages
+from superhosts.fleet.nats.assembly import AT_ONCE, DEFAULT_PATIENCE, PART_SUFFIX, Admitted, Assembler, Patience
+from superhosts.fleet.nats.connection import Link, LinkDownError, UnfitServerError, connect, keep_connected, race
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.messages import (
-    CHUNK,
-    CHUNKS,
-    CONSUMER,
-    HEADERS,
-    LARGEST,
-    QUESTIONS,
-    STREAM,
-    PeerInfo,
-    decode_names,
-    edge_mismatch,
-    encode_receipts,
-    own_info,
-    site_of,
-)
-from superhosts.fleet.sites import Quotas
+from superhosts.fleet.sites import Quotas, Roster
 
 BATCH = 32  # pieces requested from the server at once: 16 MiB of memory
 PULL = 20.0  # seconds that a request for pieces is valid
@@ -134,8 +93,6 @@ class TakenError(LinkDownError):
 
 @dataclass(frozen=True)
 class Queue:
-    """The settings of the queue, and the hub that reads it."""
-
     cap: int  # bytes
     max_age: float  # seconds
     ack_wait: float  # seconds
@@ -144,7 +101,7 @@ class Queue:
     @property
     def site_pieces(self) -> int:
         """How many pieces of one site the queue holds, whatever their size."""
-        return max(MIN_PIECES, self.cap // SHARE // (CHUNK + HEADERS))
+        return max(MIN_PIECES, self.cap // SHARE // (messages.CHUNK + messages.HEADERS))
 
 
 async def check_no_other_hub(js: JetStreamContext, me: Identity, look: float) -> Identity | None:
@@ -157,7 +114,7 @@ async def check_no_other_hub(js: JetStreamContext, me: Identity, look: float) ->
     other = None
     for _ in range(CHECKS):
         try:
-            info = await js.consumer_info(STREAM, CONSUMER)
+            info = await js.consumer_info(messages.STREAM, messages.CONSUMER)
         except NotFoundError:
             return None
         other = Identity.parse(info.config.metadata)
@@ -182,47 +139,43 @@ async def prepare(js: JetStreamContext, queue: Queue, look: float) -> Identity |
     """
     before = await check_no_other_hub(js, queue.owner, look)
     wanted: dict[str, Any] = {
-        "subjects": [CHUNKS],
-        "retention": RetentionPolicy.WORK_QUEUE,
-        "storage": StorageType.FILE,
-        "discard": DiscardPolicy.NEW,  # nothing is lost silently: the edge waits
+        "subjects": [messages.CHUNKS],
+        "retention": api.RetentionPolicy.WORK_QUEUE,
+        "storage": api.StorageType.FILE,
+        "discard": api.DiscardPolicy.NEW,  # nothing is lost silently: the edge waits
         "max_bytes": queue.cap,
         "max_msgs_per_subject": queue.site_pieces,  # a site has one subject
         "discard_new_per_subject": True,
         "allow_rollup_hdrs": False,  # a message with such a header could empty the queue
         "max_age": queue.max_age,
-        "max_msg_size": CHUNK + HEADERS,
+        "max_msg_size": messages.CHUNK + messages.HEADERS,
         "duplicate_window": min(DUPLICATES, queue.max_age),
     }
     try:
-        await _make_stream(js, wanted)
+        try:
+            config = (await js.stream_info(messages.STREAM)).config
+        except NotFoundError:
+            await js.add_stream(api.StreamConfig(name=messages.STREAM, **wanted))
+        else:
+            if config.evolve(**wanted) != config:
+                await js.update_stream(config.evolve(**wanted))
     except APIError as error:
         if error.err_code not in NO_ROOM:
             raise
         size = format_size(queue.cap)
         raise LinkDownError(f"the server has too little space for --broker-cap {size}: {error.description}") from None
     with contextlib.suppress(NotFoundError):
-        await js.delete_consumer(STREAM, CONSUMER)
-    consumer = ConsumerConfig(
-        durable_name=CONSUMER,
-        ack_policy=AckPolicy.EXPLICIT,
+        await js.delete_consumer(messages.STREAM, messages.CONSUMER)
+    consumer = api.ConsumerConfig(
+        durable_name=messages.CONSUMER,
+        ack_policy=api.AckPolicy.EXPLICIT,
         ack_wait=queue.ack_wait,
         max_ack_pending=-1,
-        filter_subject=CHUNKS,
+        filter_subject=messages.CHUNKS,
         metadata=queue.owner.metadata,
     )
-    await js.add_consumer(STREAM, consumer)
+    await js.add_consumer(messages.STREAM, consumer)
     return before
-
-
-async def _make_stream(js: JetStreamContext, wanted: dict[str, Any]) -> None:
-    try:
-        config = (await js.stream_info(STREAM)).config
-    except NotFoundError:
-        await js.add_stream(StreamConfig(name=STREAM, **wanted))
-    else:
-        if config.evolve(**wanted) != config:
-            await js.update_stream(config.evolve(**wanted))
 
 
 async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
@@ -232,7 +185,9 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
     await link.client.subscribe(inbox, cb=queue.put)
     request = json.dumps({"batch": BATCH, "expires": int(PULL * SECOND)}).encode()
     while True:
-        await link.client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}", request, reply=inbox)
+        await link.client.publish(
+            f"$JS.API.CONSUMER.MSG.NEXT.{messages.STREAM}.{messages.CONSUMER}", request, reply=inbox
+        )
         for _ in range(BATCH):
             try:
                 async with asyncio.timeout(PULL + 5):
@@ -250,11 +205,11 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
 async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, int]:
     """Remove the pieces of all other sites from the queue; return their numbers by site."""
     gone: dict[str, int] = {}
-    subjects = (await js.stream_info(STREAM, subjects_filter=CHUNKS)).state.subjects or {}
+    subjects = (await js.stream_info(messages.STREAM, subjects_filter=messages.CHUNKS)).state.subjects or {}
     for subject, count in subjects.items():
         site = subject.split(".")[2]
         if site not in admitted:
-            await js.purge_stream(STREAM, subject=subject)
+            await js.purge_stream(messages.STREAM, subject=subject)
             gone[printable(site)] = count
     return gone
 
@@ -262,46 +217,46 @@ async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, in
 class Questions:
     """Answers edges that ask for missing receipts. Sketches that the hub does not have may still be in the queue."""
 
-    def __init__(self, context: ReceiverContext, arrivals: Arrivals, intake: Intake, patience: float) -> None:
+    def __init__(self, assembler: Assembler, intake: Intake, patience: float) -> None:
         """Request a sketch again if it is neither arriving nor queued, or has not come for `patience` seconds."""
-        self._context, self._arrivals, self._intake, self._patience = context, arrivals, intake, patience
+        self._assembler, self._intake, self._patience = assembler, intake, patience
         self._missing: dict[str, dict[str, float]] = {}  # by site: names, and when each was first asked for
         self._answering = asyncio.Semaphore(ANSWERS_AT_ONCE)
         self._asking: Counter[str] = Counter()  # questions being answered, by site
 
     async def take(self, message: Msg) -> None:
         """Answer a question in the background, unless its site asks too fast."""
-        context = self._context
+        hub = self._assembler
         try:
-            site = site_of(message.subject)
+            site = messages.site_of(message.subject)
         except UsageError:
             return
         # The hub has all permissions, so a site must not be able to choose where it publishes. A server that isolates
         # sites in accounts replaces the address by one of its own (_R_), which no client can use.
-        if not message.reply.startswith((f"_INBOX.{site}.", "_R_.")) or not context.is_admitted(site):
+        if not message.reply.startswith((f"_INBOX.{site}.", "_R_.")) or not hub.is_admitted(site):
             return
-        edge = PeerInfo.parse(message.headers)
-        context.roster.told(site, edge.version, edge.sent, edge.spool)
-        context.roster.mismatched(site, edge_mismatch(edge.wire, site))
+        edge = messages.PeerInfo.parse(message.headers)
+        hub.roster.told(site, edge.version, edge.sent, edge.spool)
+        hub.roster.mismatched(site, messages.mismatch(edge.wire, "this hub", f"the edge of {site}"))
         if self._asking[site] >= QUESTIONS_AT_ONCE:
-            context.counters.unanswered += 1
+            hub.counters.unanswered += 1
             return
         self._asking[site] += 1
-        context.jobs.start(self._answer(site, message))
+        hub.jobs.start(self._answer(site, message))
 
     async def _answer(self, site: str, message: Msg) -> None:
-        context = self._context
+        hub = self._assembler
         try:
-            async with context.jobs.turn("ask", site), self._answering:
-                context.counters.questions += 1
-                receipts = await self._receipts(site, decode_names(message.data, site))
-                context.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
-                headers = own_info(notice=context.quotas.notice(site)).headers()
-                await context.publish(message.reply, encode_receipts(receipts), headers)
+            async with hub.jobs.turn("ask", site), self._answering:
+                hub.counters.questions += 1
+                receipts = await self._receipts(site, messages.decode_names(message.data, site))
+                hub.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
+                headers = messages.own_info(notice=hub.quotas.notice(site)).headers()
+                await hub.publish(message.reply, messages.encode_receipts(receipts), headers)
         except Exception as error:  # the edge will ask again
-            context.counters.failures += 1
+            hub.counters.failures += 1
             said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
-            context.complain(site, "questions that could not be answered", f"a question of {site}: {said}")
+            hub.complain(site, "questions that could not be answered", f"a question of {site}: {said}")
         finally:
             self._asking[site] -= 1
             if not self._asking[site]:
@@ -309,15 +264,15 @@ class Questions:
 
     async def _receipts(self, site: str, names: list[str]) -> list[Receipt]:
         """Return what became of sketches; those that are neither here nor on their way are asked for again."""
-        arriving = set(filter(self._is_arriving, names))
+        arriving = set(filter(self._assembler.is_arriving, names))
         known = await asyncio.to_thread(lambda: {name: self._intake.known(name) for name in names})
         answer = [receipt for receipt in known.values() if receipt is not None]
         unknown = [name for name in names if known[name] is None and name not in arriving]
         if unknown:
-            queued, now = await self._is_queued(), self._context.clock()
+            queued, now = await self._is_queued(), self._assembler.clock()
             asked = self._missing.setdefault(site, {})
             for name in unknown:
-                if self._is_arriving(name):  # it has begun to arrive meanwhile
+                if self._assembler.is_arriving(name):  # it has begun to arrive meanwhile
                     continue
                 since = asked.setdefault(name, now)
                 if not queued or now - since > self._patience:
@@ -328,7 +283,6 @@ class Questions:
         return answer
 
     def found(self, site: str, name: str) -> None:
-        """Note that a sketch has begun to arrive."""
         self._missing.get(site, {}).pop(name, None)
 
     def forget(self, old: float) -> None:
@@ -337,16 +291,13 @@ class Questions:
             if not self._missing[site]:
                 del self._missing[site]
 
-    def _is_arriving(self, name: str) -> bool:
-        return self._arrivals.is_arriving(name, self._context.clock())
-
     async def _is_queued(self) -> bool:
         """Return True if the server has pieces that this hub has not processed."""
-        link = self._context.link
+        link = self._assembler.link
         if link is None:
             return True
-        info = await link.jetstream.consumer_info(STREAM, CONSUMER)
-        held = sum(len(assembly.held) for assembly in self._arrivals.assemblies.values())
+        info = await link.jetstream.consumer_info(messages.STREAM, messages.CONSUMER)
+        held = sum(len(assembly.held) for assembly in self._assembler.assemblies.values())
         return (info.num_pending or 0) + (info.num_ack_pending or 0) > held
 
 
@@ -358,7 +309,7 @@ class NatsReceiver:
         *,
         owner: Identity = NOBODY,
         cap: int = 4 << 30,
-        largest: int = LARGEST,
+        largest: int = messages.LARGEST,
         max_age: float = 7 * 86400.0,
         ack_wait: float = 60.0,
         at_once: int = AT_ONCE,
@@ -369,17 +320,26 @@ class NatsReceiver:
     ) -> None:
         """Receive as hub `owner`, with a queue of `cap` bytes, sketches of at most `largest` bytes.
 
-        Assembler of sites that are not `admitted` are discarded. What sites tell about themselves goes to the roster of
+        Pieces of sites that are not `admitted` are discarded. What sites tell about themselves goes to the roster of
         their `quotas`.
         """
         options.check()
-        self.context = ReceiverContext(say, admitted, clock, quotas)
-        self.counters = self.context.counters
+        self._options, self._say = options, say
         self.queue = Queue(cap, max_age, ack_wait, owner)
-        self.arrivals = Arrivals(cap, self.queue.site_pieces, largest)
-        self._options, self._at_once, self._patience = options, at_once, patience
-        self._status = LinkStatus(options, say, self.counters)
-        self._earlier: tuple[StreamState, StreamState] | None = None  # of the queue: at the start, and now
+        self.assembler = Assembler(
+            say,
+            Quotas(roster=Roster(say)) if quotas is None else quotas,
+            admitted,
+            clock,
+            cap=cap,
+            site_pieces=self.queue.site_pieces,
+            largest=largest,
+            at_once=at_once,
+            patience=patience,
+        )
+        self.counters = self.assembler.counters
+        self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
+        self._earlier: tuple[api.StreamState, api.StreamState] | None = None  # of the queue: at the start, and now
         self._expelled_for: Collection[str] | None = None  # the admitted sites when others were last removed
 
     def check_no_other_hub(self) -> None:
@@ -390,7 +350,8 @@ class NatsReceiver:
                 await link.check_strict()
                 await check_no_other_hub(link.jetstream, self.queue.owner, self._options.timing.look)
                 if link.is_open:
-                    self._status.say("the server requires no credentials: every client can send for any site")
+                    where = f"the link to {self._options.shown}"
+                    self._say(f"{where}: the server requires no credentials: every client can send for any site")
 
         try:
             asyncio.run(look())
@@ -401,12 +362,12 @@ class NatsReceiver:
 
     def note_reach(self, trouble: str) -> None:
         """Record why a new connection fails, or that it works; an open connection may continue meanwhile."""
-        if trouble or self.context.link is not None:
+        if trouble or self.assembler.link is not None:
             self.counters.down = trouble
 
     def senders(self) -> Collection[str]:
         """Return the sites that may send; empty if every site may."""
-        return self.context.admitted() or ()
+        return self.assembler.admitted() or ()
 
     def earlier(self) -> dict[str, int] | None:
         """Return the pieces that are left of those that waited in the queue at the start, each with its bytes."""
@@ -418,7 +379,7 @@ class NatsReceiver:
         return dict.fromkeys(map(str, range(max(removed, 0), first.messages)), size)
 
     async def _look_at_queue(self, link: Link) -> None:
-        now = (await link.jetstream.stream_info(STREAM)).state
+        now = (await link.jetstream.stream_info(messages.STREAM)).state
         self._earlier = (now if self._earlier is None else self._earlier[0]), now
 
     def run(self, intake: Intake, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
@@ -431,23 +392,13 @@ class NatsReceiver:
 
     def begin(self, intake: Intake) -> None:
         """Forget all arriving sketches, and hand in to this intake from now on."""
-        self.arrivals.clear()
-        self.jobs = self.context.jobs = Jobs()
-        self.questions = Questions(self.context, self.arrivals, intake, self.queue.ack_wait + ANSWER_PATIENCE)
-        self.assembler = Assembler(
-            self.context,
-            self.arrivals,
-            intake,
-            self.questions.found,
-            at_once=self._at_once,
-            patience=self._patience,
-        )
+        self.questions = Questions(self.assembler, intake, self.queue.ack_wait + ANSWER_PATIENCE)
+        self.assembler.begin(intake, self.questions.found)
 
     async def _run(self, intake: Intake, stop: threading.Event) -> None:
         self.begin(intake)
-        timing = self._options.timing
-        await keep_connected(lambda: self._session(stop), stop, self._status, timing=timing)
-        await self.jobs.finish()
+        await keep_connected(lambda: self._session(stop), stop, self._status, timing=self._options.timing)
+        await self.assembler.jobs.finish()
 
     async def _session(self, stop: threading.Event) -> None:
         async with connect(self._options, INBOX, self._complain) as link:
@@ -455,32 +406,31 @@ class NatsReceiver:
             before = await prepare(link.jetstream, self.queue, self._options.timing.look)
             if before is not None:
                 where = f" on {printable(before.host)}" if before.host else ""
-                self.context.say("", "queues", f"took over the queue of a hub{where} that no longer runs")
+                self.assembler.say("", "queues", f"took over the queue of a hub{where} that no longer runs")
             self._expelled_for = None
             await self._look_at_queue(link)
-            await link.client.subscribe(QUESTIONS, cb=self.questions.take)
+            await link.client.subscribe(messages.QUESTIONS, cb=self.questions.take)
             self.counters.connects += 1
             self._status.up()
             if self.counters.connects == 1:
                 self._ready()
-            self.context.link = link
+            self.assembler.link = link
             try:
-                await race(stop, link, pull(link, self.assembler.take), self._tick())
-                await self.jobs.wait(10.0)  # for the receipts of sketches being handed in
+                await race(stop, link, pull(link, self.assembler.take), self._tick(link))
+                await self.assembler.jobs.wait(10.0)  # for the receipts of sketches being handed in
                 await link.client.flush()
             finally:
-                self.context.link = None
+                self.assembler.link = None
 
-    async def _tick(self) -> None:
+    async def _tick(self, link: Link) -> None:
         """Do periodic work: extend the server's timeouts, retry failed sketches, give up incomplete ones."""
-        told = looked = self.context.clock()
+        told = looked = self.assembler.clock()
         while True:
             await asyncio.sleep(0.5)
-            now = self.context.clock()
+            now = self.assembler.clock()
             await self.expel()
             await self.assembler.look_after(now)
-            link = self.context.link
-            if now - looked > LOOK_EVERY and link is not None and self.earlier():
+            if now - looked > LOOK_EVERY and self.earlier():
                 looked = now
                 with contextlib.suppress(nats.errors.Error):  # the next look tells
                     await self._look_at_queue(link)
@@ -488,15 +438,15 @@ class NatsReceiver:
                 told = now
                 await self.assembler.extend_timeouts()
                 old = now - 10 * self.queue.ack_wait - 60
-                self.context.forget(old)
+                self.assembler.forget_reminders(old)
                 self.questions.forget(old)
 
     async def expel(self) -> None:
         """When the admitted sites have changed, remove what other sites have sent or are sending."""
-        admitted, link = self.context.admitted(), self.context.link
+        admitted, link = self.assembler.admitted(), self.assembler.link
         if admitted is None or admitted == self._expelled_for or link is None:
             return
-        for assembly in list(self.arrivals.assemblies.values()):
+        for assembly in list(self.assembler.assemblies.values()):
             if assembly.site not in admitted and not assembly.handed_in:
                 await self.assembler.give_up(assembly, "is not enrolled; its pieces are discarded")
         try:
@@ -507,7 +457,7 @@ class NatsReceiver:
         for site, count in gone.items():
             self.counters.expelled += count
             text = f"{site} is not enrolled: removed {counted(count, 'piece')} of its sketches from the queue"
-            self.context.say(site, "pieces of a site that is not enrolled", text)
+            self.assembler.say(site, "pieces of a site that is not enrolled", text)
 
     def _complain(self, text: str) -> None:
-        self.context.complain("", "errors from the server", f"{self._options.shown}: {text}")
+        self.assembler.complain("", "errors from the server", f"{self._options.shown}: {text}")

@@ -15,6 +15,7 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,22 +26,11 @@ from nats.aio.msg import Msg
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
-from superhosts.fleet.link import RESEND, Receipt, Say, retry_delay
+from superhosts.fleet.link import RESEND, LinkStatus, Receipt, Say, retry_delay
 from superhosts.fleet.names import check_site
-from superhosts.fleet.nats.connection import Link, LinkDownError, LinkStatus, connect, keep_connected, race
+from superhosts.fleet.nats import messages
+from superhosts.fleet.nats.connection import Link, LinkDownError, connect, keep_connected, race
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.messages import (
-    CHUNK,
-    HEADERS,
-    QUESTION,
-    Chunk,
-    PeerInfo,
-    Spooled,
-    decode_receipt,
-    decode_receipts,
-    hub_mismatch,
-    own_info,
-)
 from superhosts.fleet.sites import WRONG
 from superhosts.fleet.spool import Spool
 
@@ -107,38 +97,6 @@ class _Progress:
     sent: float | None = None  # when the server had stored all pieces
 
 
-class _Hub:
-    """What the hub tells, and what was said about it."""
-
-    def __init__(self, say: Say, counters: SendCounters) -> None:
-        self._say, self._counters = say, counters
-        self._is_clock_wrong = False
-        self._notice = ""
-
-    def look(self, hub: PeerInfo, asked: int, answered: int) -> None:
-        """Compare clocks, and pass on the hub's notice; `asked` and `answered` by this machine's clock (ns)."""
-        if hub.notice and hub.notice != self._notice:
-            self._say(f"the hub says: {hub.notice}")
-        self._notice = hub.notice
-        if hub.sent is None:
-            return
-        ahead, trip = ((asked + answered) / 2 - hub.sent) / SECOND, (answered - asked) / SECOND
-        self._counters.clock = round(ahead, 3)
-        wrong = abs(ahead) - abs(trip) / 2 > WRONG  # the answer was written somewhere between both moments
-        if wrong and not self._is_clock_wrong:
-            way = "ahead of" if ahead > 0 else "behind"
-            self._say(
-                Notice(
-                    f"CLOCK: this machine's is {abs(ahead):,.0f} s {way} the hub's; one of them is wrong: use NTP",
-                    "clock",
-                    WARNING,
-                )
-            )
-        elif self._is_clock_wrong and not wrong:
-            self._say("this machine's clock agrees with the hub's again")
-        self._is_clock_wrong = wrong
-
-
 class _UnreadableError(Exception):
     """A sketch in the spool that cannot be read."""
 
@@ -158,68 +116,50 @@ class NatsSender:
         options.check()
         self.site = check_site(site)
         self.counters = SendCounters()
-        self._options = options
-        self._say = say
+        self._options, self._say = options, say
         self._ask_every, self._look_every, self._together = ask_every, look_every, together
-        self._status = LinkStatus(options, say, self.counters)
+        self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
         self._progress: dict[str, _Progress] = {}
-        self._hub = _Hub(say, self.counters)
+        self._is_clock_wrong = False
+        self._notice = ""  # the last one of the hub
 
     def run(self, spool: Spool, stop: threading.Event) -> None:
-        """Send until told to stop. Reports a broken link and retries."""
         asyncio.run(self._run(spool, stop))
 
     async def _run(self, spool: Spool, stop: threading.Event) -> None:
-        loop, wake, over = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+        self._spool, self._wake = spool, asyncio.Event()
+        loop, over = asyncio.get_running_loop(), threading.Event()
 
         def listen() -> None:
             with spool.changed:
                 while not over.is_set():
                     if spool.changed.wait(0.2) and not over.is_set():
-                        loop.call_soon_threadsafe(wake.set)
+                        loop.call_soon_threadsafe(self._wake.set)
 
         listener = threading.Thread(target=listen, name="spool", daemon=True)
         listener.start()
         try:
             await keep_connected(
-                lambda: _Session(self, spool, wake).run(stop),
-                stop,
-                self._status,
-                lambda: _windows(spool),
-                self._options.timing,
+                lambda: self._session(stop), stop, self._status, lambda: _windows(spool), self._options.timing
             )
         finally:
             over.set()
             await asyncio.to_thread(listener.join)
 
-
-class _Session:
-    def __init__(self, sender: NatsSender, spool: Spool, wake: asyncio.Event) -> None:
-        self._site, self._options, self._counters = sender.site, sender._options, sender.counters
-        self._say, self._status, self._ask_every = sender._say, sender._status, sender._ask_every
-        self._look_every, self._together = sender._look_every, sender._together
-        self._progress, self._hub = sender._progress, sender._hub
+    async def _session(self, stop: threading.Event) -> None:
         for each in self._progress.values():  # the tasks of the last connection have ended
             each.sending = False
-        self._spool = spool
-        self._wake = wake
         self._pace = CongestionWindow()
         self._denied: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    async def run(self, stop: threading.Event) -> None:
-        """Send and ask until the connection ends or the edge stops."""
-        async with connect(self._options, f"_INBOX.{self._site}", self._complain) as link:
-            self._counters.connects += 1
-            await link.client.subscribe(f"superhosts.to.{self._site}", cb=self._receipt)
+        async with connect(self._options, f"_INBOX.{self.site}", self._complain) as link:
+            self.counters.connects += 1
+            await link.client.subscribe(f"superhosts.to.{self.site}", cb=self._take_receipts)
             await race(stop, link, self._work(link), self._ask_often(link), self._until_denied())
+            # Tell the hub what still waits here when the edge stops; nothing waits for its answer.
             with contextlib.suppress(nats.errors.Error, OSError):
-                await self._tell_last(link)
-
-    async def _tell_last(self, link: Link) -> None:
-        """Tell the hub what still waits here when the edge stops; nothing waits for its answer."""
-        headers = own_info(Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
-        await link.client.publish(f"superhosts.from.{self._site}.ask", b"[]", link.client.new_inbox(), headers)
-        await link.client.flush(1)
+                headers = messages.own_info(messages.Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
+                await link.client.publish(f"superhosts.from.{self.site}.ask", b"[]", link.client.new_inbox(), headers)
+                await link.client.flush(1)
 
     async def _work(self, link: Link) -> None:
         await self._ask(link, [path.name for path in await asyncio.to_thread(self._spool.waiting)])
@@ -267,13 +207,13 @@ class _Session:
                 return
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                step = max(1, min(CHUNK, link.client.max_payload - HEADERS, size))
+                step = max(1, min(messages.CHUNK, link.client.max_payload - messages.HEADERS, size))
                 async with asyncio.TaskGroup() as group:
                     for number in range(-(-size // step)):
                         await self._pace.take()
-                        group.create_task(self._send_chunk(link, file, Chunk(path.name, number, step, size)))
+                        group.create_task(self._send_chunk(link, file, messages.Chunk(path.name, number, step, size)))
             state.sent = loop.time()
-            self._counters.sketches += 1
+            self.counters.sketches += 1
         except FileNotFoundError:
             state.due = loop.time() + 1.0  # delivered or dropped meanwhile
         except ExceptionGroup as group:
@@ -285,10 +225,10 @@ class _Session:
             state.sending = False
             self._wake.set()
 
-    async def _send_chunk(self, link: Link, file: BinaryIO, chunk: Chunk) -> None:
+    async def _send_chunk(self, link: Link, file: BinaryIO, chunk: messages.Chunk) -> None:
         attempt = self._progress[chunk.name].attempt
         loop = asyncio.get_running_loop()
-        misses, pause, took = 0, 0.2, None
+        misses, attempts, took = 0, 0, None
         try:
             data = await asyncio.to_thread(_read, file, chunk)
             while True:
@@ -299,13 +239,13 @@ class _Session:
                     self._status.down("the hub has not created its queue there: is it running?", _windows(self._spool))
                 except nats.js.errors.APIError as error:
                     if error.err_code == BUSY:  # many edges send at once: retry soon
-                        self._counters.full += 1
-                        await asyncio.sleep(pause * random.random())
-                        pause = min(pause * 2, 5.0)
+                        self.counters.full += 1
+                        attempts += 1
+                        await asyncio.sleep(retry_delay(attempts, 0.2, 5.0) * random.random())
                         continue
                     if error.err_code not in NO_ROOM:
                         raise LinkDownError(f"the server refuses sketches: {error.description}") from None
-                    self._counters.full += 1
+                    self.counters.full += 1
                     self._status.down("the hub's queue is full", _windows(self._spool))
                 except nats.errors.TimeoutError:
                     misses += 1
@@ -313,17 +253,17 @@ class _Session:
                         raise LinkDownError("it does not answer") from None
                 else:
                     took = loop.time() - began
-                    self._counters.chunks += 1
+                    self.counters.chunks += 1
                     self._status.up()
                     return
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 5.0)
+                attempts += 1
+                await asyncio.sleep(retry_delay(attempts, 0.2, 5.0))
         finally:
             self._pace.give(took)
 
     async def _store(self, link: Link, data: bytes, headers: dict[str, str]) -> None:
         """Publish and wait for the confirmation, in a task of its own: the library swallows cancellations."""
-        subject = f"superhosts.from.{self._site}.chunk"
+        subject = f"superhosts.from.{self.site}.chunk"
         task = asyncio.ensure_future(link.jetstream.publish(subject, data, timeout=STORED, headers=headers))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
@@ -334,10 +274,8 @@ class _Session:
 
     async def _ask_often(self, link: Link) -> None:
         """Ask periodically about sketches that were sent a while ago and have no receipt."""
-        pause = min(FIRST_ASK, self._ask_every)  # soon at first: the hub judges a clock by several messages
-        while True:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, self._ask_every)
+        for asked in count(1):  # soon at first: the hub judges a clock by several messages
+            await asyncio.sleep(retry_delay(asked, FIRST_ASK, self._ask_every))
             since = asyncio.get_running_loop().time() - self._ask_every
             await self._ask(
                 link, [n for n, each in self._progress.items() if each.sent is not None and each.sent <= since]
@@ -345,27 +283,40 @@ class _Session:
 
     async def _ask(self, link: Link, names: list[str]) -> None:
         """Ask about sketches, and exchange with the hub what each end tells about itself; names may be missing."""
-        spool = Spooled(*await asyncio.to_thread(self._spool.backlog))
-        for start in range(0, len(names) or 1, QUESTION):
-            question, telling = json.dumps(names[start : start + QUESTION]).encode(), own_info(spool)
-            subject, timeout = f"superhosts.from.{self._site}.ask", self._options.timing.answer
+        spool = messages.Spooled(*await asyncio.to_thread(self._spool.backlog))
+        for start in range(0, len(names) or 1, messages.QUESTION):
+            question, telling = json.dumps(names[start : start + messages.QUESTION]).encode(), messages.own_info(spool)
+            subject, timeout = f"superhosts.from.{self.site}.ask", self._options.timing.answer
             try:
                 answer = await link.client.request(subject, question, timeout=timeout, headers=telling.headers())
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 return  # no hub is connected now; send the sketches nevertheless
-            self._look_at_hub(PeerInfo.parse(answer.headers), telling.sent or 0)
-            for receipt in decode_receipts(answer.data):
-                await self._settle(receipt)
+            hub = messages.PeerInfo.parse(answer.headers)
+            if why := messages.mismatch(hub.wire, "this edge", "the hub"):
+                raise LinkDownError(why)
+            self.look_at_hub(hub, telling.sent or 0, time.time_ns())
+            await self._take_receipts(answer)
 
-    def _look_at_hub(self, hub: PeerInfo, asked: int) -> None:
-        """Note what the hub tells about itself. Raises LinkDownError if it cannot work with this edge."""
-        if why := hub_mismatch(hub.wire):
-            raise LinkDownError(why)
-        self._hub.look(hub, asked, time.time_ns())
+    def look_at_hub(self, hub: messages.PeerInfo, asked: int, answered: int) -> None:
+        """Compare clocks, and pass on the hub's notice; `asked` and `answered` by this machine's clock (ns)."""
+        if hub.notice and hub.notice != self._notice:
+            self._say(f"the hub says: {hub.notice}")
+        self._notice = hub.notice
+        if hub.sent is None:
+            return
+        ahead, trip = ((asked + answered) / 2 - hub.sent) / SECOND, (answered - asked) / SECOND
+        self.counters.clock = round(ahead, 3)
+        wrong = abs(ahead) - abs(trip) / 2 > WRONG  # the answer was written somewhere between both moments
+        if wrong and not self._is_clock_wrong:
+            way = "ahead of" if ahead > 0 else "behind"
+            text = f"this machine's is {abs(ahead):,.0f} s {way} the hub's; one of them is wrong: use NTP"
+            self._say(Notice(f"CLOCK: {text}", "clock", WARNING))
+        elif self._is_clock_wrong and not wrong:
+            self._say("this machine's clock agrees with the hub's again")
+        self._is_clock_wrong = wrong
 
-    async def _receipt(self, message: Msg) -> None:
-        receipt = decode_receipt(message.data)
-        if receipt is not None:
+    async def _take_receipts(self, message: Msg) -> None:
+        for receipt in messages.decode_receipts(message.data):
             await self._settle(receipt)
 
     async def _settle(self, receipt: Receipt) -> None:
@@ -379,8 +330,8 @@ class _Session:
             state.sent = None
             state.resends += 1
             state.due = asyncio.get_running_loop().time() + retry_delay(state.resends, 0.5, LONGEST)
-            self._counters.resends += 1
-        self._counters.receipts += 1
+            self.counters.resends += 1
+        self.counters.receipts += 1
         try:
             await asyncio.to_thread(self._spool.settle, receipt)
         except OSError as error:
@@ -395,10 +346,10 @@ class _Session:
 
     async def _until_denied(self) -> None:
         text = await self._denied
-        raise LinkDownError(f"the server does not allow this key to send for site {self._site} ({text})")
+        raise LinkDownError(f"the server does not allow this key to send for site {self.site} ({text})")
 
 
-def _read(file: BinaryIO, chunk: Chunk) -> bytes:
+def _read(file: BinaryIO, chunk: messages.Chunk) -> bytes:
     try:
         data = os.pread(file.fileno(), chunk.length, chunk.number * chunk.step)
     except OSError as error:
@@ -409,5 +360,4 @@ def _read(file: BinaryIO, chunk: Chunk) -> bytes:
 
 
 def _windows(spool: Spool) -> str:
-    count = len(spool.waiting())
-    return f"; {counted(count, 'window waits', 'windows wait')}"
+    return f"; {counted(len(spool.waiting()), 'window waits', 'windows wait')}"

@@ -7,7 +7,6 @@ key, nobody can read addresses from them. One that breaks a law of detectors nam
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -15,32 +14,35 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.defaults import MEMORY
-from superhosts.core.device import check_cpu_only, check_device, choose_device, gpus_of
+from superhosts.core.device import check_cpu_only, check_device, choose_device
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
 from superhosts.core.pairs import IPV4, Addresses, Batches, Part
 from superhosts.core.results import SuperHosts
+from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict, check_threads
+from superhosts.detectors.columnsketch import search_columns
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.base import (
-    Arrays,
-    Counts,
-    CrowdedError,
-    Engine,
-    Plan,
-    SeveralEngines,
-    Words,
-    to_host,
-)
+from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Words, make_engine, to_host
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.formulas import SLACK
+from superhosts.detectors.gpu.engine import CudaEngine
 from superhosts.detectors.lock import state_of
 from superhosts.detectors.registry import DETECTORS
-from superhosts.errors import MergeError, ThresholdWarning, UsageError
+from superhosts.errors import GeometryError, MergeError, UsageError
 from superhosts.jit.cache import compiled
 
 Mangled = NDArray[np.uint32]
 Slots = NDArray[np.uint32]  # of a set of hosts
 MIN_TOP_PEERS = 16  # lowest threshold that `top` searches where the search is by threshold; below it is mostly noise
+
+
+def parse_memory(memory: str | int, minimum: int, name: str) -> int:
+    """Return a memory in bytes. Raise GeometryError if it is below the minimum of a rival."""
+    size = parse_size(memory)
+    if size < minimum:
+        least = format_size(minimum)
+        raise GeometryError(f"memory {format_size(size)} is too small for {name}: use {least} or more")
+    return size
 
 
 class Rival(Detector):
@@ -143,25 +145,17 @@ class EngineRival(Rival):
     """A rival whose bits an engine stores: on the CPU, on a GPU, or on several GPUs."""
 
     runs_on_gpu = True
+    cpu_engine: ClassVar[type[Engine]]
+    gpu_engine: ClassVar[type[CudaEngine]]
     engine: Engine
 
     def _allocate(self) -> None:
         plan = Plan(self._engine_geometry, self.key, self.threads, self.tuning)
-        engines = [self._on_gpu(plan, gpu) for gpu in gpus_of(self.device)]
-        if not engines:
-            self.engine = self._on_cpu(plan)
-        else:
-            self.engine = engines[0] if len(engines) == 1 else SeveralEngines(plan, engines)
+        self.engine = make_engine(plan, self.device, self.cpu_engine, self.gpu_engine)
 
     @property
     def _engine_geometry(self) -> Any:
         return self.geometry
-
-    @abstractmethod
-    def _on_cpu(self, plan: Plan) -> Engine: ...
-
-    @abstractmethod
-    def _on_gpu(self, plan: Plan, gpu: int) -> Engine: ...
 
     @abstractmethod
     def search_for(self, threshold: float) -> Any:
@@ -208,23 +202,8 @@ class ColumnRival(EngineRival):
         """Return the share of rows that other hosts are assumed to set in the AND."""
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
-        """Search. If the columns are too full for this threshold, search for larger hosts only and warn."""
-        lowest, rows = threshold, self.geometry.rows
-        while lowest <= max(threshold, rows * math.log(2 * rows)):
-            try:
-                mangled, counts = self.engine.search(self.search_for(lowest))
-            except CrowdedError:
-                lowest *= 2
-                continue
-            if lowest > threshold:
-                self._warn(threshold, f"the search was limited to hosts with about {lowest:g} or more peers")
-            return mangled[:, 1].astype(np.uint32), self._estimates(counts)
-        self._warn(threshold, "no host can be distinguished from the others")
-        return np.empty(0, np.uint32), self._estimates(np.empty((0, self.geometry.arrays + 1), np.int32))
-
-    def _warn(self, threshold: float, effect: str) -> None:
-        text = f"this {self.name} is too full for threshold {threshold:g}: {effect}; use more memory or shorter windows"
-        warnings.warn(text, ThresholdWarning, stacklevel=5)
+        mangled, counts = search_columns(self, threshold)
+        return mangled[:, 1].astype(np.uint32), self._estimates(counts)
 
     def _measure(self, mangled: Mangled) -> Estimate:
         return self._estimates(self.engine.measure(as_words(mangled)))
@@ -254,14 +233,12 @@ def fold_column(peers: NDArray[np.uint64], key: Key) -> NDArray[np.uint64]:
 
 
 def as_words(hosts: NDArray[np.uint32]) -> Words:
-    """Return hosts as rows (high word, low word)."""
     words = np.zeros((len(hosts), 2), np.uint64)
     words[:, 1] = hosts
     return words
 
 
 def mangled_of(hosts: NDArray[np.uint32], key: Key, *, inverse: bool = False) -> Mangled:
-    """Mangle (or with `inverse`, unmangle) an array of hosts."""
     return mangle_column(as_words(hosts), 32, inverse, key)[:, 1].astype(np.uint32)
 
 
@@ -317,7 +294,6 @@ class HostSet:
         return self.slots.nbytes
 
     def hosts(self) -> Slots:
-        """Return the hosts in ascending order."""
         return hosts_in(self.slots)
 
     def grow(self, hosts: int = 0) -> None:
@@ -330,7 +306,6 @@ class HostSet:
         self.slots = slots
 
     def add(self, hosts: Slots) -> None:
-        """Add an array of hosts."""
         if is_crowded(self.slots, self.count + len(hosts)):
             self.grow(len(hosts))
         self.count += int(_insert_all(self.slots, hosts))

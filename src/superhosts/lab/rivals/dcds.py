@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, simulated
 from superhosts.core.hashing import MASK32, MAX_ARRAYS, Key, pair_hash
-from superhosts.core.units import format_size, parse_size
-from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Plan, Words
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Plan, Words
 from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
 from superhosts.detectors.formulas import check_limits, prefix_test, zero_limit
@@ -33,7 +32,7 @@ from superhosts.detectors.gpu.kernels import FOUND, STEPS, U32, U64, Kernel, Put
 from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel, to_device
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import ColumnRival
+from superhosts.lab.rivals.base import ColumnRival, parse_memory
 
 ADDRESSES = 1 << 32
 PRIMES = (65537, 65539, 65543)  # just above 2^16: two of them distinguish all addresses
@@ -41,8 +40,6 @@ MAX_COLUMNS = 1 << 20  # columns per array
 
 
 class Geometry(NamedTuple):
-    """Sizes of a DCDS sketch, as plain integers so that kernels accept it as an argument."""
-
     reversible: int = 2  # H: the first arrays, which determine addresses; the others validate (H+)
     moduli: tuple[int, ...] = PRIMES  # m_i: columns of each array
     column_bits: int = 14  # log2 v
@@ -55,21 +52,18 @@ class Geometry(NamedTuple):
         for 3·2^16 columns, which take the published 384 MiB with 2^14 rows; the eleven additional columns of the primes
         (0.006 %) are not counted.
         """
-        size = parse_size(memory)
         minimum = (3 << 16) * 64 // 8
-        if size < minimum:
-            raise GeometryError(f"memory {format_size(size)} is too small for dcds: at least {format_size(minimum)}")
-        return cls(column_bits=min(20, (size // minimum).bit_length() - 1 + 6)).check()
+        times = parse_memory(memory, minimum, "dcds") // minimum
+        return cls(column_bits=min(20, times.bit_length() - 1 + 6)).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"reversible": (2, MAX_ARRAYS), "column_bits": (6, 20)})
-        moduli = tuple(self.moduli) if isinstance(self.moduli, list | tuple) else ()  # JSON files have a list.
+        moduli = self.moduli
         if not all(type(modulus) is int and 2 <= modulus <= MAX_COLUMNS for modulus in moduli):
-            raise GeometryError(f"moduli={self.moduli}: must be whole numbers from 2 to {MAX_COLUMNS}")
+            raise GeometryError(f"moduli={moduli}: must be whole numbers from 2 to {MAX_COLUMNS}")
         if not self.reversible <= len(moduli) <= MAX_ARRAYS:
             rule = f"one for each of the {self.reversible} reversible arrays, and at most {MAX_ARRAYS} in total"
-            raise GeometryError(f"moduli={self.moduli}: {rule}")
+            raise GeometryError(f"moduli={moduli}: {rule}")
         for one, other in combinations(moduli, 2):
             if math.gcd(one, other) > 1:
                 raise GeometryError(f"moduli={moduli}: {one} and {other} are not coprime")
@@ -79,7 +73,7 @@ class Geometry(NamedTuple):
             raise GeometryError(f"moduli={moduli}: {rule}")
         if product >= 1 << 62:
             raise GeometryError(f"moduli={moduli}: the product of the reversible ones must be less than 2^62")
-        return self._replace(moduli=moduli)
+        return self
 
     @property
     def key_bits(self) -> int:
@@ -91,12 +85,10 @@ class Geometry(NamedTuple):
 
     @property
     def arrays(self) -> int:
-        """Columns per host."""  # H + H+
         return len(self.moduli)
 
     @property
     def rows(self) -> int:
-        """Bits per column."""  # v
         return 1 << self.column_bits
 
     @property
@@ -123,8 +115,6 @@ class Geometry(NamedTuple):
 
 
 class Search(NamedTuple):
-    """The limits that a host with at least `threshold` peers satisfies."""
-
     zeros: int  # maximum of zeros in a column and in the AND
     prefix_words: int
     prefix_ones: int  # minimum of ones in the first `prefix_words` words of the AND
@@ -167,8 +157,6 @@ def garner_step(number: int, column: int, modulus: int, before: int, inverse: in
 
 
 class Store(NamedTuple):
-    """The arrays of a DCDS sketch."""
-
     bits: Words  # (columns of all arrays, words)
     zeros: Counts  # (columns,): zero bits of each column
     edges: NDArray[np.int64]  # index of each array's first column, followed by the number of all columns
@@ -312,8 +300,6 @@ def columns_of(hosts: Words, geometry: Geometry, edges: NDArray[np.int64]) -> ND
 
 
 class CpuDcds(CpuEngine):
-    """A DCDS sketch in main memory."""
-
     geometry: Geometry
 
     def __init__(self, plan: Plan) -> None:
@@ -349,7 +335,6 @@ ZEROS, PREFIX_WORDS, PREFIX_ONES, MAX_STEPS = range(4)  # indexes of the limits 
 
 @cache
 def make_column_of(geometry: Geometry) -> Any:
-    """Return the device function that computes a host's column in one array, as an index into the whole sketch."""
     moduli, edges = geometry.moduli, tuple(geometry.edges)
 
     def host_column(_high: Any, low: Any, array: int, _key: Any) -> int:
@@ -517,9 +502,8 @@ def make_combine(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
 
 
 class CudaDcds(CudaEngine):
-    """A DCDS sketch on one GPU."""
-
     geometry: Geometry
+    candidate_words = 0  # Hot columns have their own lists, which cannot overflow.
 
     @on_gpu
     def _allocate(self) -> None:
@@ -530,12 +514,6 @@ class CudaDcds(CudaEngine):
 
     def _make_put(self) -> Put:
         return make_put(self.geometry)
-
-    def _extra_words(self) -> int:
-        return 0
-
-    def _candidate_words(self) -> int:
-        return 0  # Hot columns have their own lists, which cannot overflow.
 
     def _limit_words(self) -> int:
         return len(Search._fields) + 1
@@ -562,14 +540,9 @@ class Dcds(ColumnRival):
 
     name = "dcds"
     geometry_type = Geometry
+    cpu_engine, gpu_engine = CpuDcds, CudaDcds
     geometry: Geometry
     default_memory = "384MiB"
-
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return CpuDcds(plan)
-
-    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
-        return CudaDcds(plan, gpu)
 
     def search_for(self, threshold: float) -> Search:
         bits = self.geometry.column_bits

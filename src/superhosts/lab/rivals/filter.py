@@ -18,22 +18,19 @@ from superhosts.core.hashing import MAX_ARRAYS, Key, column_draw, column_hash, m
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED
 from superhosts.core.text import counted
-from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import Estimate, Floats, interval
 from superhosts.detectors.formulas import check_limits
-from superhosts.errors import GeometryError, UsageError
+from superhosts.errors import UsageError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import HostSet, Mangled, Rival, Slots, insert, is_crowded, plain_columns
+from superhosts.lab.rivals.base import HostSet, Mangled, Rival, Slots, insert, is_crowded, parse_memory, plain_columns
 
 ROWS = 4
 UINT32_RANGE = 1 << 32  # limit of bits, and of counters per row: 32 bits of a hash select them
 
 
 class Geometry(NamedTuple):
-    """Sizes of a filter and the number of peers at which it lists a host."""
-
     words: int = 1 << 23  # 64-bit words of the bit array that marks pairs
     rows: int = ROWS  # counters per host
     counters: int = 1 << 22  # counters per row
@@ -41,17 +38,12 @@ class Geometry(NamedTuple):
 
     @classmethod
     def for_memory(cls, memory: str | int, threshold: float = 1024) -> Self:
-        """Return the geometry that uses half of `memory` for the bits of pairs and half for the counters."""
         if not 1 <= threshold < UINT32_RANGE:
             raise UsageError(f"threshold {threshold}: must be a number of peers, at least 1 and below 2^32")
-        size = parse_size(memory)
-        half = size // 2
-        if half < 64:
-            raise GeometryError(f"memory {format_size(size)} is too small for filter: use 128 B or more")
+        half = parse_memory(memory, 128, "filter") // 2
         return cls(half // 8, ROWS, half // (4 * ROWS), int(threshold)).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         limits = {
             "words": (1, UINT32_RANGE // 64),
             "rows": (1, MAX_ARRAYS),
@@ -66,20 +58,12 @@ class Geometry(NamedTuple):
         return 8 * self.words + 4 * self.rows * self.counters
 
 
-@compiled
-def bit_of(pair: int, geometry: Geometry) -> int:
-    """Return the index of the bit that marks a pair as seen, from the high half of the pair's hash."""
-    return ((pair >> 32) * (64 * geometry.words)) >> 32
-
-
 Words = NDArray[np.uint64]
 Counters = NDArray[np.float32]
 ONES, LISTED = 0, 1  # indexes of `State.tally`
 
 
 class State(NamedTuple):
-    """The whole state of a filter."""
-
     bits: Words
     counters: Counters
     listed: Slots  # a set of hosts
@@ -95,7 +79,8 @@ def write(
     total = 64 * geometry.words
     for i in range(start, len(hosts)):
         mangled = np.uint64(mangle32(np.uint64(hosts[i]), key))
-        place = np.uint64(bit_of(np.uint64(pair_hash(mangled, np.uint64(peers[i]), key)), geometry))
+        pair = np.uint64(pair_hash(mangled, np.uint64(peers[i]), key))
+        place = ((pair >> np.uint64(32)) * np.uint64(total)) >> np.uint64(32)  # of the bit that marks a pair as seen
         bit = np.uint64(1) << (place & np.uint64(63))
         if bits[place >> np.uint64(6)] & bit:
             continue

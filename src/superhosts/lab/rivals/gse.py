@@ -19,7 +19,7 @@ from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key, fold, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.core.text import setting
-from superhosts.core.units import format_size, parse_size
+from superhosts.core.units import format_size
 from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words
 from superhosts.detectors.engines.cpu import recount, unite_columns
 from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
@@ -49,6 +49,7 @@ from superhosts.lab.rivals.base import (
     hosts_in,
     insert,
     is_crowded,
+    parse_memory,
     plain_columns,
 )
 
@@ -56,8 +57,6 @@ COLUMN_WORDS = 64  # files and counting loops treat the array as columns of 4,09
 
 
 class Geometry(NamedTuple):
-    """Sizes of a GSE sketch, as plain integers so that kernels accept it as an argument."""
-
     array_bits: int = 30  # log2 m
     vector_bits: int = 12  # log2 s
     table_bits: int = 20  # log2 z
@@ -65,14 +64,10 @@ class Geometry(NamedTuple):
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
         """Return the geometry whose bits fit in `memory`. The table, a sixteenth of it, and the hosts are extra."""
-        size = parse_size(memory)
-        if size < 1 << 13:
-            raise GeometryError(f"memory {format_size(size)} is too small for gse: use 8 KiB or more")
-        array_bits = size.bit_length() + 2
+        array_bits = parse_memory(memory, 1 << 13, "gse").bit_length() + 2
         return cls(array_bits, min(12, array_bits - 4), array_bits - 10).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"array_bits": (12, 36), "vector_bits": (4, 20), "table_bits": (1, 28)})
         if self.vector_bits > self.array_bits:
             raise GeometryError(f"vector_bits={self.vector_bits}: must be at most array_bits={self.array_bits}")
@@ -93,7 +88,6 @@ class Geometry(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Bits per column."""
         return 64 * COLUMN_WORDS
 
     @property
@@ -148,8 +142,6 @@ def slot_of(pair: int, geometry: Geometry) -> int:
 
 
 class State(NamedTuple):
-    """The arrays that `write` modifies."""
-
     bits: Words  # one-dimensional
     table: Words
     hosts: Slots  # a set of hosts
@@ -382,7 +374,6 @@ def make_zeros_of(geometry: Geometry) -> Any:
 
 @cache
 def make_search(geometry: Geometry) -> Kernel:
-    """Return the kernel that tests every host of the set, one thread each, and appends those that pass."""
     zeros_of, size, (head, width) = make_zeros_of(geometry), geometry.vector, answer_shape(geometry)
 
     def search(bits: Any, slots: Any, limits: Any, answer: Any, key: Any) -> None:
@@ -405,7 +396,6 @@ def make_search(geometry: Geometry) -> Kernel:
 
 @cache
 def make_measure(geometry: Geometry) -> Kernel:
-    """Return the kernel that counts the zeros in the vectors of given hosts."""
     zeros_of, size = make_zeros_of(geometry), geometry.vector
 
     def measure(hosts: Any, bits: Any, out: Any, key: Any) -> None:
@@ -431,7 +421,6 @@ class CudaGse(CudaEngine):
         self._clear_recent()
 
     def _make_slots(self, capacity: int) -> None:
-        """Allocate an empty set with `capacity` slots."""
         try:
             slots = device_zeros(capacity + 1, np.uint32, self.stream)
         except Exception as error:
@@ -461,9 +450,6 @@ class CudaGse(CudaEngine):
     def _extra_words(self) -> int:
         return 1 << self.geometry.table_bits
 
-    def _candidate_words(self) -> int:
-        return 1  # The list of candidates is unused, because the search tests every host.
-
     def _limit_words(self) -> int:
         return len(Search._fields)
 
@@ -491,7 +477,6 @@ class CudaGse(CudaEngine):
         return bool(self.state.copy_to_host()[FAILED])
 
     def _grow(self) -> None:
-        """Move all hosts to a larger set."""
         cells, capacity, failed = self.slots, len(self.slots) - 1, True
         while failed:
             capacity *= GROWTH
@@ -570,13 +555,8 @@ class Gse(EngineRival):
 
     name = "gse"
     geometry_type = Geometry
+    cpu_engine, gpu_engine = CpuGse, CudaGse
     geometry: Geometry
-
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return CpuGse(plan)
-
-    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
-        return CudaGse(plan, gpu)
 
     def _free(self) -> float:
         """Return the share of zeros in the array. A full array counts as if it had one zero."""  # V_m

@@ -21,34 +21,24 @@ from numpy.typing import NDArray
 
 from superhosts.core.hashing import MASK64, Key, mangle32, mangle64, unmangle64
 from superhosts.core.pairs import Addresses
-from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, Estimate
 from superhosts.detectors.formulas import check_limits
-from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
+from superhosts.lab.rivals.base import Mangled, Rival, parse_memory, plain_columns
 
 PAIR_BYTES = 8
 LEAST_PAIRS = 16
 
 
 class Geometry(NamedTuple):
-    """The size of a pair sample."""
-
     pairs: int = 1 << 24  # k: pairs with the smallest hashes that are kept
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry that fills `memory` with pairs."""
-        size = parse_size(memory)
-        if size < LEAST_PAIRS * PAIR_BYTES:
-            rule = f"{LEAST_PAIRS} pairs take {format_size(LEAST_PAIRS * PAIR_BYTES)}"
-            raise GeometryError(f"memory {format_size(size)} is too small for pairsample: {rule}")
-        return cls(size // PAIR_BYTES).check()
+        return cls(parse_memory(memory, LEAST_PAIRS * PAIR_BYTES, "pairsample") // PAIR_BYTES).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"pairs": (LEAST_PAIRS, 1 << 40)})
         return self
 
@@ -75,12 +65,6 @@ def narrow(peer: int, key: Key) -> int:
 def sample_hash(mangled: int, peer: int, key: Key) -> int:
     """Hash a pair, given as mangled host and (folded) peer, to 64 bits."""
     return mangle64(((mangled << 32) & MASK64) | narrow(peer, key), key)
-
-
-@compiled
-def host_of(hashed: int, key: Key) -> int:
-    """Return the mangled host of a pair from its hash."""
-    return unmangle64(hashed, key) >> 32
 
 
 Hashes = NDArray[np.uint64]
@@ -145,7 +129,7 @@ def absorb(kept: Hashes, count: int, fresh: Hashes) -> int:
 def hosts_of(kept: Hashes, out: NDArray[np.uint32], key: Key) -> None:
     """Write the mangled host of every kept pair to `out`."""
     for i in range(len(kept)):
-        out[i] = np.uint32(host_of(kept[i], key))
+        out[i] = np.uint32(unmangle64(kept[i], key) >> np.uint64(32))
 
 
 ALL_HASHES = 2**64

@@ -23,13 +23,11 @@ from numpy.typing import NDArray
 from superhosts.core.hashing import Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED
-from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import CONFIDENCE, FILLED, Estimate, Floats
 from superhosts.detectors.formulas import check_limits
-from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
+from superhosts.lab.rivals.base import Mangled, Rival, parse_memory, plain_columns
 
 REGISTERS = 8  # of a group
 REGISTER_BITS = 5
@@ -42,23 +40,17 @@ UINT32_RANGE = 1 << 32
 
 
 class Geometry(NamedTuple):
-    """Sizes of an RGS-Sketch."""
-
     groups: int = 17_448_307
     buckets: int = 734_003
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry that fills `memory`, with the published share of buckets."""
-        size = parse_size(memory)
+        size = parse_memory(memory, 366, "rgs")  # two buckets
         buckets = int(BUCKET_SHARE * size) // (CELLS * CELL_BYTES)
         groups = (size - buckets * CELLS * CELL_BYTES) // GROUP_BYTES
-        if buckets < 2:
-            raise GeometryError(f"memory {format_size(size)} is too small for rgs: use 366 B or more")
         return cls(groups, buckets).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"groups": (2, UINT32_RANGE), "buckets": (2, UINT32_RANGE)})
         return self
 
@@ -81,18 +73,6 @@ def group_of(mangled: int, number: int, groups: int, key: Key) -> int:
 
 
 @compiled
-def group_number(pair: int) -> int:
-    """Return which of its host's groups a pair goes to."""
-    return pair & (HOST_GROUPS - 1)
-
-
-@compiled
-def register_of(pair: int) -> int:
-    """Return the register of a pair in its group."""
-    return (pair >> 5) & (REGISTERS - 1)
-
-
-@compiled
 def rank_of(pair: int) -> int:
     """Return the leading zeros of a pair's hash plus one, at most the largest value of a register."""
     rank = 1
@@ -101,20 +81,12 @@ def rank_of(pair: int) -> int:
     return rank
 
 
-@compiled
-def draw_of(pair: int, key: Key) -> int:
-    """Return a random number of 32 bits that belongs to a pair and does not depend on its rank."""
-    return pair_hash(pair, key.pair[1], key) >> 32
-
-
 Groups = NDArray[np.uint8]
 Cells = NDArray[np.uint32]  # rows (mangled host, count); a cell with count 0 is empty
 MAX_COUNT = 0xFFFFFFFF
 
 
 class State(NamedTuple):
-    """The whole state of an RGS-Sketch."""
-
     groups: Groups
     cells: Cells
 
@@ -179,14 +151,15 @@ def write(hosts: NDArray[np.uint32], peers: Addresses, state: State, geometry: G
     for i in range(len(hosts)):
         mangled = np.uint64(mangle32(np.uint64(hosts[i]), key))
         pair = np.uint64(pair_hash(mangled, np.uint64(peers[i]), key))
-        group = np.int64(group_of(mangled, np.uint64(group_number(pair)), np.uint64(geometry.groups), key))
+        number = pair & np.uint64(HOST_GROUPS - 1)
+        group = np.int64(group_of(mangled, number, np.uint64(geometry.groups), key))
         word = read_group(groups, group)
-        shift = np.uint64(REGISTER_BITS) * np.uint64(register_of(pair))
+        shift = np.uint64(REGISTER_BITS) * ((pair >> np.uint64(5)) & np.uint64(REGISTERS - 1))
         old, rank = (word >> shift) & np.uint64(MAX_RANK), np.uint64(rank_of(pair))
         if rank <= old:
             continue
         first = CELLS * np.int64(column_hash(mangled, bucket_draw, geometry.buckets))
-        draw = np.float64(draw_of(pair, key)) / 2.0**32
+        draw = np.float64(pair_hash(pair, key.pair[1], key) >> np.uint64(32)) / 2.0**32
         if take_cell(cells, first, np.uint32(mangled), 1.0 / openness(word), draw):
             write_group(groups, group, word + ((rank - old) << shift))
 

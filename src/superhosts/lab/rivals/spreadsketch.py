@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import MAX_ARRAYS, Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
-from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import Arrays, Tuning
 from superhosts.detectors.engines.cpu import ones_of
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
 from superhosts.detectors.formulas import check_limits
-from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import Mangled, Rival, plain_columns
+from superhosts.lab.rivals.base import Mangled, Rival, parse_memory, plain_columns
 
 ROWS = 4
 COMPONENTS = 12  # components of the bitmap before the last one; component i receives 2^-(i+1) of the pairs
@@ -36,23 +34,15 @@ SATURATION = (LAST_BITS * math.log(LAST_BITS)) * (1 << COMPONENTS)  # about 1.09
 
 
 class Geometry(NamedTuple):
-    """Sizes of a SpreadSketch."""
-
     rows: int = ROWS  # d
     buckets: int = 1 << 19  # w: buckets per row
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry that fills `memory` with buckets."""
-        size = parse_size(memory)
         row = 8 * BUCKET_WORDS * ROWS
-        if size < 2 * row:
-            rule = f"two buckets in each of {ROWS} rows take {format_size(2 * row)}"
-            raise GeometryError(f"memory {format_size(size)} is too small for spreadsketch: {rule}")
-        return cls(buckets=size // row).check()
+        return cls(buckets=parse_memory(memory, 2 * row, "spreadsketch") // row).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         check_limits(self, {"rows": (1, MAX_ARRAYS), "buckets": (2, 1 << 31)})
         return self
 
@@ -94,12 +84,6 @@ def level_of(pair: int) -> int:
     return level
 
 
-@compiled
-def label_of(mangled: int, pair: int) -> int:
-    """Return the label with which a host competes: the higher level wins, then the larger host. 0 is an empty label."""
-    return (level_of(pair) + 1) << 32 | mangled
-
-
 Buckets = NDArray[np.uint64]
 
 
@@ -114,7 +98,8 @@ def write(
         pair = np.uint64(pair_hash(mangled, np.uint64(peers[i]), key))
         place = np.uint64(place_of(pair))
         word, bit = place >> np.uint64(6), np.uint64(1) << (place & np.uint64(63))
-        label = np.uint64(label_of(mangled, pair))
+        # The higher level wins, then the larger host. 0 is an empty label.
+        label = np.uint64(level_of(pair) + 1) << np.uint64(32) | mangled
         for row in range(first, geometry.rows, step):
             drawn = column_hash(mangled, column_draw(row, key), geometry.buckets)
             bucket = row * geometry.buckets + np.int64(drawn)

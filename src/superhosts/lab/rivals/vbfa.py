@@ -27,17 +27,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.pairs import Batches
-from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.cbaa import CpuCbaa, fill
 from superhosts.detectors.cbaa.addressing import Geometry as CubeGeometry
 from superhosts.detectors.cbaa.addressing import Search
 from superhosts.detectors.cbaa.cuda import CudaCbaa
-from superhosts.detectors.engines.base import Engine, Plan, to_host
+from superhosts.detectors.engines.base import to_host
 from superhosts.detectors.engines.bins import Task
 from superhosts.detectors.formulas import check_limits, prefix_test
 from superhosts.errors import GeometryError, UsageError
-from superhosts.lab.rivals.base import ColumnRival, Mangled
+from superhosts.lab.rivals.base import ColumnRival, Mangled, parse_memory
 
 Reading = Literal["published", "long", "wide"]
 Noise = Literal["two", "five"]
@@ -74,15 +73,11 @@ class Geometry(NamedTuple):
         return cls().resized(memory)
 
     def resized(self, memory: str | int) -> Self:
-        """Return this geometry with the longest columns that `memory` allows."""
-        size = parse_size(memory)
         minimum = self._replace(column_bits=6).memory
-        if size < minimum:
-            raise GeometryError(f"memory {format_size(size)} is too small for vbfa: at least {format_size(minimum)}")
-        return self._replace(column_bits=min(20, (size // minimum).bit_length() - 1 + 6)).check()
+        times = parse_memory(memory, minimum, "vbfa") // minimum
+        return self._replace(column_bits=min(20, times.bit_length() - 1 + 6)).check()
 
     def check(self) -> Self:
-        """Return this geometry if it is valid; otherwise raise GeometryError with the rule that it breaks."""
         # A window starts at each byte. With fewer than 8 bits it would miss some, with more than 16 it would extend
         # beyond the next window's byte.
         check_limits(self, {"index_bits": (8, 16), "mangled": (0, 1), "noise_arrays": (2, 5)})
@@ -114,7 +109,6 @@ class Geometry(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Bits per column."""  # m
         return self.cube.rows
 
     @property
@@ -138,6 +132,7 @@ class Vbfa(ColumnRival):
 
     name = "vbfa"
     geometry_type = Geometry
+    cpu_engine, gpu_engine = CpuVbfa, CudaCbaa
     geometry: Geometry
 
     def __init__(
@@ -164,12 +159,6 @@ class Vbfa(ColumnRival):
     @property
     def _engine_geometry(self) -> CubeGeometry:
         return self.geometry.cube
-
-    def _on_cpu(self, plan: Plan) -> Engine:
-        return CpuVbfa(plan)
-
-    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
-        return CudaCbaa(plan, gpu)
 
     def _noise(self) -> float:
         """Return the share of rows that other hosts set in the AND according to δ, which is −m·ln(1 − share)."""

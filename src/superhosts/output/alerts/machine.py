@@ -3,8 +3,8 @@
 An alert belongs to a rule and a host. It is opened in the first window in which the host has as many peers as the rule
 says, told again each time the peers have grown by a factor (steps from the threshold, so never on a timer), and closed
 after some windows without the host. What varies around the threshold neither closes nor opens it: 80 % keep it open.
-At most `cap` alerts are opened in a window, those with the most peers; how many were held back is told. Hosts that
-are held back and stay are opened in later windows.
+At most `cap` alerts are opened in a window, those with the most peers; how many were held back is told (a storm). Hosts
+that are held back and stay are opened in later windows; a storm is closed by the first window that holds none back.
 
 Everything is decided by the times of windows, never by the clock, so a replay tells the same. A window that is
 reported again, or late, may open alerts and let them grow, and closes none.
@@ -19,13 +19,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from superhosts.core.pairs import Network, Window
 from superhosts.core.text import counted, printable
 from superhosts.core.times import clock_time, iso_time
 from superhosts.core.units import SECOND
-from superhosts.output.alerts.rules import KEEP, AllowList, Rule, network_of, peers_named, peers_of
+from superhosts.output.alerts.rules import KEEP, AllowList, Rule, peers_named
+from superhosts.output.names import network_of
 from superhosts.output.records import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
 from superhosts.output.report import Row, counted_peers, known_peers
 
@@ -66,18 +67,15 @@ class Alert:
 
     @property
     def key(self) -> Key:
-        """What it is an alert of."""
         return self.rule, f"{self.family or ''}/{self.host}"
 
     @property
     def id(self) -> str:
-        """A short name, the same wherever it is computed."""
         words = f"{self.rule}\n{self.family}\n{self.host}\n{self.opened}"
         return hashlib.blake2b(words.encode(), digest_size=6).hexdigest()
 
     @property
     def fields(self) -> dict[str, Any]:
-        """All of it, as it is stored."""
         return asdict(self)
 
     @classmethod
@@ -141,7 +139,6 @@ class Alert:
         }
 
     def _sentence(self, kind: str, row: Row | None) -> str:
-        """Return what happened in one line for people, which every destination that people read shows."""
         name = next(
             (f" ({printable(self.known[each])})" for each in ("label", "name", "as_name") if each in self.known), ""
         )
@@ -162,7 +159,6 @@ _TYPES["known"] = dict
 
 
 def _known(row: Row) -> dict[str, Any]:
-    """Return what a row says besides its numbers."""
     found = {name: row[name] for name in KNOWN if row.get(name) is not None}
     ports = (row.get("evidence") or {}).get("ports") or ()
     return found | ({"service": ports[0]["port"]} if ports and ports[0]["share"] >= MAIN else {})
@@ -202,13 +198,11 @@ class Past:
         return self.windows >= LEARNING
 
     def usual(self, key: str) -> float:
-        """Return the median of a host's peers in the last windows."""
         known = min(self.windows, WINDOWS)
         values = [peers for number, peers in self._values.get(key, ()) if number >= self.windows - known]
         return float(median([*values, *[0] * (known - len(values))])) if known else 0.0
 
     def note(self, key: str, peers: int) -> None:
-        """Take the peers of a host in the window that is being taken."""
         values = [each for each in self._values.pop(key, []) if each[0] > self.windows - WINDOWS]
         self._values[key] = [*(each for each in values if each[0] != self.windows), (self.windows, peers)]
         self.changed.add(key)
@@ -218,11 +212,7 @@ class Past:
             self.changed.discard(oldest)
             self.forgotten.add(oldest)
 
-    def next_window(self) -> None:
-        self.windows += 1
-
     def stored(self, key: str) -> str:
-        """Return a host's values as text."""
         return json.dumps(self._values[key])
 
     def restore(self, rows: Iterable[tuple[str, str]]) -> None:
@@ -234,8 +224,6 @@ class Past:
 
 @dataclass
 class AlertCounters:
-    """What came of the rows."""
-
     opened: int = 0
     grown: int = 0
     closed: int = 0
@@ -254,48 +242,45 @@ class Policy:
 
     @property
     def least_threshold(self) -> float:
-        """Peers from which on a host may break a rule."""
         return min((rule.least_threshold for rule in self.rules), default=math.inf)
 
     @property
     def least(self) -> float:
-        """Peers from which on rows are needed."""
-        return min((rule.least for rule in self.rules), default=math.inf)
-
-
-class _Candidate(NamedTuple):
-    """A host that has broken a rule and has no alert yet."""
-
-    alert: Alert
-    row: Row
+        """Peers from which on rows are needed: fewer than the threshold, because they keep alerts open."""
+        return KEEP * self.least_threshold
 
 
 class AlertMachine:
-    """Takes windows and returns events. The state is `alerts`, `past` and `latest`; whoever stores it has all of it."""
+    """Takes windows and returns events. Whoever stores `alerts`, `past`, `latest` and `storm` has all of its state."""
 
-    def __init__(self, policy: Policy, alerts: Iterable[Alert] = (), past: Past | None = None, latest: int = 0) -> None:
+    def __init__(
+        self, policy: Policy, alerts: Iterable[Alert] = (), past: Past | None = None, latest: int = 0, storm: int = 0
+    ) -> None:
         self.policy = policy
         self.mutes = AllowList()  # by a person, for some time
         self.alerts: dict[Key, Alert] = {alert.key: alert for alert in alerts}
         self.past = past or Past()
         self.latest = latest  # end of the newest window taken
+        self.storm = storm  # start of the first window that held alerts back; 0: there is no storm
         self.counters = AlertCounters()
         self.changed: dict[str, Alert] = {}  # alerts to store, by id
 
     def take(self, window: Window, rows: Sequence[Row]) -> list[Event]:
-        """Take the rows of a window; return what is to be told."""
         is_newest = window.end > self.latest
         events: list[Event] = []
-        candidates: list[_Candidate] = []
+        candidates: list[tuple[Alert, Row]] = []
         for rule in self.policy.rules:
-            if rule.holds_at(window.start / SECOND):
+            if rule.hours is None or rule.hours.include(window.start / SECOND):
                 for row in filter(rule.takes, rows):
                     events += self._take_row(rule, row, window, candidates, is_newest=is_newest)
-        events += self._open(candidates, window)
+        events += self._open(candidates, window, is_newest=is_newest)
         if is_newest:
             self.latest = window.end
-            self.past.next_window()
-            events += self._close_quiet(window)
+            self.past.windows += 1
+            length = window.end - window.start
+            quiet = {rule.name: rule.quiet for rule in self.policy.rules}
+            over = [each for each in self.alerts.values() if window.end - each.last >= quiet.get(each.rule, 0) * length]
+            events += [self._close(alert, QUIET) for alert in over]
         return events
 
     def reload(self, policy: Policy, mutes: AllowList | None = None) -> list[Event]:
@@ -311,43 +296,41 @@ class AlertMachine:
         return events
 
     def _take_row(
-        self, rule: Rule, row: Row, window: Window, candidates: list[_Candidate], *, is_newest: bool
+        self, rule: Rule, row: Row, window: Window, candidates: list[tuple[Alert, Row]], *, is_newest: bool
     ) -> list[Event]:
-        network, peers = network_of(row["host"]), peers_of(row)
-        alert = _new_alert(rule, row, window)
+        network, peers = network_of(row["host"]), known_peers(row)
+        place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
+        alert = Alert(rule.name, *place, rule.threshold, window.start, window.end)
         least = rule.threshold_for(network)
         if rule.times_usual is not None:
             key = "\n".join(alert.key)
             usual = self.past.usual(key) if self.past.knows else math.inf
             least = max(least, rule.times_usual * usual)
             if is_newest:
-                self.past.note(key, int(peers))
+                self.past.note(key, peers)
         known = self.alerts.get(alert.key)
         if why := self._unwanted(network, rule.name, peers_named(row)):
             self.counters.allowed += 1
             return [self._close(known, why)] if known is not None else []
         if known is None:
             alert.threshold = least
-            if peers >= least and rule.begins_with(row):
-                candidates.append(_Candidate(alert, row))
+            if peers >= least and (not rule.patterns or row.get("pattern") in rule.patterns):
+                candidates.append((alert, row))
             return []
         if peers < KEEP * (least if rule.times_usual is None else known.threshold):
             return []
         known.seen(row, window.end)
         self.changed[known.id] = known
-        return self._grow(rule, known, row)
-
-    def _grow(self, rule: Rule, alert: Alert, row: Row) -> list[Event]:
-        level = _level(rule, alert)
-        if level <= alert.level:
+        level = _level(rule, known)
+        if level <= known.level:
             return []
-        alert.level = level
+        known.level = level
         self.counters.grown += 1
-        return [alert.event(GROWN, row, act=alert.act and self._may_act(alert))]
+        return [known.event(GROWN, row, act=known.act and self._may_act(known))]
 
-    def _open(self, candidates: list[_Candidate], window: Window) -> list[Event]:
-        """Open the alerts of the largest hosts, and tell how many others there are."""
-        candidates.sort(key=lambda each: -peers_of(each.row))
+    def _open(self, candidates: list[tuple[Alert, Row]], window: Window, *, is_newest: bool) -> list[Event]:
+        """Open the alerts of the largest hosts, and tell how many others there are, or that there are none any more."""
+        candidates.sort(key=lambda each: -known_peers(each[1]))
         events = []
         rules = {rule.name: rule for rule in self.policy.rules}
         for alert, row in candidates[: self.policy.cap]:
@@ -360,18 +343,23 @@ class AlertMachine:
         held_back = len(candidates) - len(events)
         if held_back:
             self.counters.held_back += held_back
+            self.storm = self.storm or window.start
             hosts = counted(held_back, "more host has", "more hosts have")
             most = counted(self.policy.cap, "alert is", "alerts are")
             text = f"STORM: {hosts} reached a threshold; at most {most} opened in a window"
-            storm = {"kind": ALERT, "event": STORM, "text": text, "held_back": held_back}
-            events.append({**storm, "until": iso_time(window.end), "act": False})
+            events.append(self._storm_event(STORM, text, held_back, window.end))
+        elif self.storm and is_newest:
+            text = f"CLOSED storm after {_span(window.start - self.storm)}: no alert is held back any more"
+            ended = {"closed": iso_time(window.end), "reason": QUIET}
+            events.append(self._storm_event(CLOSED, text, 0, window.end) | ended)
+            self.storm = 0
         return events
 
-    def _close_quiet(self, window: Window) -> list[Event]:
-        length = window.end - window.start
-        quiet = {rule.name: rule.quiet for rule in self.policy.rules}
-        over = [each for each in self.alerts.values() if window.end - each.last >= quiet.get(each.rule, 0) * length]
-        return [self._close(alert, QUIET) for alert in over]
+    def _storm_event(self, kind: str, text: str, held_back: int, until: int) -> Event:
+        """Return what is told of a storm, under one id from its begin to its end."""
+        id = hashlib.blake2b(f"storm\n{self.storm}".encode(), digest_size=6).hexdigest()
+        times = {"since": iso_time(self.storm), "until": iso_time(until)}
+        return {"kind": ALERT, "event": kind, "text": text, "alert": id, "held_back": held_back, **times, "act": False}
 
     def _close(self, alert: Alert, reason: str) -> Event:
         alert.closed, alert.reason = max(self.latest, alert.last), reason
@@ -383,11 +371,9 @@ class AlertMachine:
         return alert.event(CLOSED, act=undo)
 
     def open_events(self) -> list[Event]:
-        """Return all open alerts as events, for destinations that must hear of them again and again."""
         return [alert.event(OPEN, act=alert.act) for alert in self.alerts.values()]
 
     def _may_act(self, alert: Alert) -> bool:
-        """Return True if something may be done against the host."""
         network = network_of(alert.host)
         return network is not None and self.policy.never_act.entry_for(network, alert.rule) is None
 
@@ -398,11 +384,5 @@ class AlertMachine:
         return MUTED if self.mutes.entry_for(network, rule) else ""
 
 
-def _new_alert(rule: Rule, row: Row, window: Window) -> Alert:
-    place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
-    return Alert(rule.name, *place, rule.threshold, window.start, window.end)
-
-
 def _level(rule: Rule, alert: Alert) -> int:
-    """Return how often the peak is larger than the threshold by the rule's factor."""
     return max(0, math.floor(math.log(max(alert.peak, 1) / alert.threshold, rule.grown) + 1e-9))

@@ -25,7 +25,7 @@ from superhosts.core.pairs import CONTACT_DIRECTIONS, COUNTS, DIRECTIONS, SIDES,
 from superhosts.core.prefixes import PRIVATE_NETWORKS
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
-from superhosts.output.report import Row, counted_peers, known_peers
+from superhosts.output.report import Row, counted_peers
 from superhosts.sketch.evidence.patterns import NAMES
 
 KEEP = 0.8  # share of the threshold that keeps an alert open: estimates that vary around it must not close and open it
@@ -74,7 +74,6 @@ class Hours:
             raise UsageError(f"zone {zone!r}: not a time zone of this machine; write one like Europe/Berlin") from None
 
     def include(self, seconds: float) -> bool:
-        """Return True if a moment, in seconds since the epoch, is in these hours."""
         moment = datetime.fromtimestamp(seconds, UTC).astimezone(self.zone)
         minute, day = 60 * moment.hour + moment.minute, moment.weekday()
         if self.begins <= self.ends:
@@ -86,8 +85,6 @@ class Hours:
 
 @dataclass(frozen=True)
 class Rule:
-    """Hosts of one side and direction with at least `threshold` peers."""
-
     name: str = "many-peers"
     side: str = "inner"
     direction: str = "any"  # one of DIRECTIONS, or of contacts: opened, unanswered-in, …
@@ -125,17 +122,10 @@ class Rule:
 
     @property
     def least_threshold(self) -> float:
-        """Peers from which on a host may break the rule."""
         return min((self.threshold, *(least for _, least in self._networks)))
 
     @property
-    def least(self) -> float:
-        """Peers from which on rows are needed: fewer than the threshold, because they keep alerts open."""
-        return KEEP * self.least_threshold
-
-    @property
     def words(self) -> str:
-        """What the rule is about, for people."""
         number = counted_peers(self.threshold, self.counts)
         way = "" if self.direction == "any" else f", direction {self.direction}"
         others = "".join(f", {least:,g} in {prefix}" for prefix, least in self.prefixes.items())
@@ -143,13 +133,8 @@ class Rule:
         return f"{self.name}: {self.side} hosts with {number} or more{others}{usual}{way}"
 
     def takes(self, row: Row) -> bool:
-        """Return True if a row is of this rule's side and direction."""
         place = row["side"], row["direction"], row.get("counts", "hosts")
         return place == (self.side, self.direction, self.counts)
-
-    def begins_with(self, row: Row) -> bool:
-        """Return True if what the peers of a row look like may be the beginning of an alert."""
-        return not self.patterns or row.get("pattern") in self.patterns
 
     def threshold_for(self, network: Network | None) -> float:
         """Return the threshold of a host; None: one that is no address."""
@@ -158,43 +143,21 @@ class Rule:
                 return least
         return self.threshold
 
-    def holds_at(self, seconds: float) -> bool:
-        return self.hours is None or self.hours.include(seconds)
-
 
 def check_name(name: str) -> str:
-    """Return the name of a rule; raise UsageError if it is none."""
     if not NAME.fullmatch(name):
         raise UsageError(f"rule {name!r}: a name has 1 to 63 of a-z, 0-9, dot, - and _")
     return name
 
 
-def peers_of(row: Row) -> float:
-    """Return the peers that decide: the lower bound of a saturated host."""
-    return float(known_peers(row))
-
-
 def as_network(text: str, whose: str) -> Network:
-    """Return the prefix, or the one address, that a text names."""
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
         raise UsageError(f"{whose}: {text!r} is neither an address nor a prefix") from None
 
 
-def network_of(host: object) -> Network | None:
-    """Return the host of a row as a prefix, without its port; None if it is no address."""
-    text = str(host)
-    for candidate in (text, text.rpartition(":")[0].removeprefix("[").removesuffix("]")):
-        try:
-            return ipaddress.ip_network(candidate, strict=False)
-        except ValueError:
-            continue
-    return None
-
-
 def contains(outer: Network, inner: Network) -> bool:
-    """Return True if a prefix contains another one of any family."""
     return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
@@ -243,16 +206,10 @@ def _require(holds: bool, place: str, rule: str) -> None:
 
 
 class Entry(NamedTuple):
-    """One line of a list."""
-
     network: Network
     rule: str = ""  # empty: all rules
     place: str = ""  # where it stands, for messages
     of_peers: bool = False  # the prefix is one of peers, not of hosts
-
-    def covers(self, network: Network, rule: str) -> bool:
-        """Return True if a host is allowed for a rule."""
-        return not self.of_peers and self.rule in ("", rule) and contains(self.network, network)
 
 
 class AllowList:
@@ -280,8 +237,10 @@ class AllowList:
         return AllowList((*self.entries, *other.entries))
 
     def entry_for(self, network: Network | None, rule: str) -> Entry | None:
-        """Return the entry that allows a host; None if there is none."""
-        return next((each for each in self.entries if network is not None and each.covers(network, rule)), None)
+        if network is None:
+            return None
+        entries = (each for each in self.entries if not each.of_peers and each.rule in ("", rule))
+        return next((each for each in entries if contains(each.network, network)), None)
 
     def covers_peers(self, peers: Sequence[Network], rule: str) -> bool:
         """Return True if all of these peers of a host are allowed for a rule; False if none are known."""
@@ -290,7 +249,6 @@ class AllowList:
 
 
 def peers_named(row: Row) -> list[Network]:
-    """Return the peers that the evidence of a row names."""
     return [as_network(text, "peer") for text in row.get("evidence", {}).get("peers", ())]
 
 

@@ -94,13 +94,15 @@ class AlertStore:
         self._database.close()
 
     def machine(self, policy: Policy) -> AlertMachine:
-        """Return the machine that goes on where the last one stopped."""
         with self._reading():
             state = dict(self._database.execute("SELECT name, value FROM state"))
-            windows, latest = (_whole(state.get(name, 0), name) for name in ("windows", "latest"))
+            numbers = [state.get(name, 0) for name in ("windows", "latest", "storm")]
+            if not all(isinstance(each, int) for each in numbers):
+                raise ValueError(f"a number is {printable(repr(numbers), 40)}")
+            windows, latest, storm = numbers
             past = Past(windows=windows)
             past.restore(self._database.execute("SELECT key, content FROM past").fetchall())
-            machine = AlertMachine(policy, self.alerts(is_open=True), past, latest)
+            machine = AlertMachine(policy, self.alerts(is_open=True), past, latest, storm)
         machine.mutes = self.mutes()
         return machine
 
@@ -118,7 +120,6 @@ class AlertStore:
         return self._stored(machine, events + machine.take(window, rows), trouble)
 
     def reload(self, machine: AlertMachine, policy: Policy) -> list[Event]:
-        """Give a machine another policy and the mutes of now, and store what came of it."""
         return self._stored(machine, machine.reload(policy, self.mutes()))
 
     def _stored(self, machine: AlertMachine, events: list[Event], trouble: str = "") -> list[Event]:
@@ -145,7 +146,7 @@ class AlertStore:
             database.executemany(
                 "INSERT OR REPLACE INTO past VALUES (?, ?)", [(key, past.stored(key)) for key in past.changed]
             )
-            state = {"latest": machine.latest, "windows": past.windows, WRITER: __version__}
+            state = {"latest": machine.latest, "windows": past.windows, "storm": machine.storm, WRITER: __version__}
             database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state.items())
             database.execute(
                 "DELETE FROM alerts WHERE closed > 0 AND id IN"
@@ -172,7 +173,6 @@ class AlertStore:
         return 0
 
     def handed_on(self, number: int) -> None:
-        """Remove the events up to this number."""
         with self._transaction() as database:
             database.execute("DELETE FROM events WHERE number <= ?", (number,))
 
@@ -192,7 +192,6 @@ class AlertStore:
             return AllowList(Entry(as_network(each["host"], "mute"), each["rule"], "muted") for each in self.muted())
 
     def muted(self) -> list[dict[str, Any]]:
-        """Return what is muted now, until when and why."""
         names, kinds = ("host", "rule", "until", "why"), (str, str, float, str)
         with self._reading():
             asked = "SELECT network, rule, until, why FROM mutes WHERE until > ? ORDER BY until"
@@ -230,7 +229,6 @@ class AlertStore:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Convert what may be wrong in the content of the file into an InputError."""
         with self._errors():
             try:
                 yield
@@ -243,7 +241,6 @@ class AlertStore:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Convert errors of SQLite and of the system."""
         with self._lock:
             try:
                 yield
@@ -267,12 +264,6 @@ class AlertStore:
             found = self._database.execute("SELECT value FROM state WHERE name = ?", (WRITER,)).fetchone()
             return f"{before} {printable(found[0], 40)}{behind}" if found else ""
         return ""
-
-
-def _whole(value: Any, name: str) -> int:
-    if not isinstance(value, int):
-        raise ValueError(f"{name} is {printable(repr(value), 40)}")
-    return value
 
 
 # Of alerts, in formats that have fixed columns; those of `Alert.event`.
@@ -312,7 +303,6 @@ class AlertDesk(Destination):
 
     @property
     def policy(self) -> Policy:
-        """The rules and lists that count now."""
         return self._machine.policy
 
     def receivers(self) -> list[Destination]:
@@ -323,24 +313,20 @@ class AlertDesk(Destination):
         return {"open": len(self._machine.alerts), **asdict(self._machine.counters)}
 
     def exchange(self, receivers: Sequence[Destination]) -> list[Destination]:
-        """Hand alerts to these receivers from now on; return those that are left."""
         left = [each for each in self._receivers if each not in receivers]
         self._receivers = list(receivers)
         self._keep_open()
         return left
 
     def reload(self, policy: Policy) -> None:
-        """Take other rules and lists; alerts that they no longer want are closed at once."""
         self._store.reload(self._machine, policy)
         self._hand_on()
 
     def reopen(self) -> None:
-        """Open the receivers' files again."""
         for receiver in self._receivers:
             receiver.reopen()
 
     def _keep_open(self) -> None:
-        """Tell the receivers that forget alerts which ones are open."""
         forgetful = [each for each in self._receivers if each.repeats_alerts]
         if forgetful:
             events = self._machine.open_events()
@@ -379,7 +365,6 @@ class AlertDesk(Destination):
         return ""
 
     def close(self) -> None:
-        """Close the receivers, then the file."""
         try:
             for receiver in self._receivers:
                 receiver.close()
@@ -387,5 +372,4 @@ class AlertDesk(Destination):
             self._store.close()
 
     def status(self) -> dict[str, int]:
-        """Return the counters: reports, and alerts by state."""
         return asdict(self.counters) | self.states() | {"waiting": self._store.count_waiting()}

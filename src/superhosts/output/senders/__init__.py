@@ -48,8 +48,6 @@ class PermanentError(Exception):
 
 
 class Sender(ABC):
-    """Delivers batches to one receiver."""
-
     options: ClassVar[tuple[str, ...]] = ()  # that its addresses take
     hides_path: ClassVar[bool] = False  # paths of its addresses may hold tokens
     passes_query: ClassVar[bool] = False  # unknown options belong to the receiver
@@ -62,10 +60,34 @@ class Sender(ABC):
 
     @classmethod
     def open(cls, text: str, *, private: bool = False) -> Sender:
-        """Return the sender of an address. Raises UsageError, or MissingExtraError."""
-        return cls(
-            parse_address(text, cls.options, private=private, hides_path=cls.hides_path, passes_query=cls.passes_query)
-        )
+        """Return the sender of an address, which may hold a password if it is `private`: it comes from a file.
+
+        Raises UsageError, also for an unknown option, or MissingExtraError.
+        """
+        scheme, _, rest = text.partition(":")
+        if not rest.startswith("//"):
+            path, _, query = rest.partition("?")
+            netloc, path = "", unquote(path)
+        else:
+            try:
+                parts = urlsplit(text)
+            except ValueError:
+                raise UsageError(f"--output {masked(text)}: not an address") from None
+            netloc, path, query = parts.netloc, parts.path, parts.query
+        pieces = [(piece, dict(parse_qsl(piece, keep_blank_values=True))) for piece in query.split("&") if piece]
+        ours: dict[str, str] = {}
+        for _, found in pieces:
+            ours |= {name: value for name, value in found.items() if name in cls.options}
+        foreign = [piece for piece, found in pieces if not set(found) & set(cls.options)]
+        query = "&".join(foreign) if cls.passes_query else ""
+        address = Address(text, scheme, netloc, path, query, ours, cls.hides_path)
+        if foreign and not cls.passes_query:
+            name = printable(foreign[0].partition("=")[0])
+            raise address.error(f"unknown option {name}; known options: {', '.join(cls.options) or 'none'}")
+        if address.password and not private:
+            way = "give password-file=FILE, or write the whole address to a file and give --output @FILE"
+            raise address.error(f"every user of this machine can see a password on a command line; {way}")
+        return cls(address)
 
     @abstractmethod
     def deliver(self, batch: Batch) -> None:
@@ -82,7 +104,6 @@ class Sender(ABC):
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason of an error of the system or of TLS, for people."""
     inner = getattr(error, "reason", None)
     if isinstance(inner, BaseException):
         return reason_of(inner)
@@ -96,8 +117,6 @@ def reason_of(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class Address:
-    """The parts of an address."""
-
     text: str = field(repr=False)
     scheme: str
     netloc: str = field(default="", repr=False)  # with user and password, if there are any
@@ -105,10 +124,12 @@ class Address:
     query: str = field(default="", repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     hides_path: bool = False
+    given: str = ""  # as it was written; empty: it may hold secrets
 
     @property
     def shown(self) -> str:
-        """The address for messages and the status, without secrets."""
+        if self.given:
+            return self.given
         if not self.netloc:
             return f"{self.scheme}:{'…' if self.hides_path else printable(self.path)}"
         user = f"{self.user}@" if self.user else ""
@@ -118,12 +139,10 @@ class Address:
 
     @property
     def place(self) -> str:
-        """Host and port, as they were given."""
         return self.netloc.rpartition("@")[2]
 
     @property
     def user(self) -> str:
-        """The user's name, or nothing."""
         return unquote(self.netloc.rpartition("@")[0].partition(":")[0])
 
     @property
@@ -132,7 +151,6 @@ class Address:
         return unquote(self.netloc.rpartition("@")[0].partition(":")[2])
 
     def host_and_port(self, port: int) -> tuple[str, int]:
-        """Return the host and its port, or the usual port. Raises UsageError."""
         try:
             parts = urlsplit(f"//{self.place}")
             found, host = parts.port, parts.hostname
@@ -142,8 +160,12 @@ class Address:
             raise self.error("name a host, like collector.example or [2001:db8::1]:514")
         return host, found or port
 
+    def read_password(self) -> str:
+        """Return the password of now: files are read each time, so that a new one counts at once. Raises as a file."""
+        file = self.file("password-file")
+        return self.password if file is None else read_secret(file)
+
     def choice(self, name: str, words: tuple[str, ...], default: str) -> str:
-        """Return an option that is one of some words. Raises UsageError."""
         value = self.options.get(name, default)
         if value not in words:
             raise self.error(f"{name}={printable(value)}: use {', '.join(words)}")
@@ -180,52 +202,11 @@ class Address:
         return context
 
     def warnings(self) -> list[str]:
-        """Return a warning for each file with a secret that other users can read."""
         names = [name for name in self.options if name.endswith("-file") or name in ("key", "creds", "nkey")]
         return [warning for name in names if (warning := exposure_warning(Path(self.options[name])))]
 
     def error(self, why: str) -> UsageError:
-        """Return the error for an address that makes no sense."""
         return UsageError(f"--output {self.shown}: {why}")
-
-
-def parse_address(
-    text: str,
-    options: tuple[str, ...],
-    *,
-    private: bool = False,
-    hides_path: bool = False,
-    passes_query: bool = False,
-) -> Address:
-    """Read an address. Raises UsageError for an unknown option.
-
-    `private`: it comes from a file, so it may hold a password. `passes_query`: what is no option of ours belongs to the
-    receiver and stays in the query.
-    """
-    scheme, _, rest = text.partition(":")
-    if not rest.startswith("//"):
-        path, _, query = rest.partition("?")
-        netloc, path = "", unquote(path)
-    else:
-        try:
-            parts = urlsplit(text)
-        except ValueError:
-            raise UsageError(f"--output {masked(text)}: not an address") from None
-        netloc, path, query = parts.netloc, parts.path, parts.query
-    pieces = [(piece, dict(parse_qsl(piece, keep_blank_values=True))) for piece in query.split("&") if piece]
-    ours: dict[str, str] = {}
-    for _, found in pieces:
-        ours |= {name: value for name, value in found.items() if name in options}
-    foreign = [piece for piece, found in pieces if not set(found) & set(options)]
-    address = Address(text, scheme, netloc, path, "&".join(foreign) if passes_query else "", ours, hides_path)
-    if foreign and not passes_query:
-        known = ", ".join(options) or "none"
-        name = printable(foreign[0].partition("=")[0])
-        raise address.error(f"unknown option {name}; known options: {known}")
-    if address.password and not private:
-        way = "give password-file=FILE, or write the whole address to a file and give --output @FILE"
-        raise address.error(f"every user of this machine can see a password on a command line; {way}")
-    return address
 
 
 def read_secret(path: Path) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
-from superhosts.output.records import CLOSED, STORM, Batch, Record, describe
+from superhosts.output.records import CLOSED, Batch, Record, describe
 from superhosts.output.senders import Address, Sender
 from superhosts.output.senders.webhook import OPTIONS, HttpClient
 
@@ -25,8 +25,6 @@ REPEAT = 60.0  # seconds after which open alerts are sent again, at the latest
 
 
 class Alertmanager(Sender):
-    """Posts alerts to the API of Alertmanager, version 2."""
-
     options: ClassVar[tuple[str, ...]] = ("severity", "resolve-after", *OPTIONS)
 
     def __init__(self, address: Address) -> None:
@@ -51,7 +49,7 @@ class Alertmanager(Sender):
             self._client.post(json.dumps([self._alert(record, now, lasts) for record in records]).encode(), {})
 
     def _alert(self, record: Record, now: datetime, lasts: timedelta) -> dict[str, Any]:
-        name = "SuperHostStorm" if record.get("event") == STORM else "SuperHost"
+        name = "SuperHostStorm" if "held_back" in record else "SuperHost"
         labels = {"alertname": name, "severity": str(record.get("severity") or self._severity)}
         labels |= {name: str(record[name]) for name in LABELS if record.get(name)}
         notes = {

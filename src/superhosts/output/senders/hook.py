@@ -1,18 +1,12 @@
 """A program of the operator's: `exec:/path/to/hook?timeout=10s`, called once for each record.
 
-The arguments are those of FastNetMon's notify script: HOST DIRECTION NUMBER ACTION.
-
-| argument | what it is |
-|---|---|
-| HOST | the address, or the prefix of an IPv6 host |
-| DIRECTION | `incoming`, `outgoing` or `any` |
-| NUMBER | peers of the host (where FastNetMon has packets per second); of a saturated host, its lower bound |
-| ACTION | `ban`, or what `action=` says; `unban` when an alert is closed |
+The arguments are those of FastNetMon's notify script: HOST DIRECTION (`incoming`, `outgoing` or `any`) NUMBER (peers;
+of a saturated host, its lower bound) ACTION (`ban`, or what `action=` says; `unban` when an alert is closed).
 
 Scripts of FastNetMon know no other action, and may take any other for a ban. So of alerts (`--alert-to`) the program is
 called when one is opened and when it is closed, if `act` of the record allows it, and never when one has grown. With
-`events=all` it is called for the others, too: ACTION is then `opened`, `grown`, `closed` or `storm`. Rows (`--output`)
-have no end, so the program is called with the same action for each of them, in each window.
+`events=all` it is called for the others, too: ACTION is then the event. Rows (`--output`) have no end, so the program
+is called with the same action for each of them, in each window.
 
 The record is one line of JSON on standard input. No shell is involved. The program has a process group of its own,
 which is killed at the time limit (`timeout`, 10 seconds), and when the program has ended. Exit status 0 means done, 75
@@ -40,8 +34,6 @@ DIRECTIONS = {"in": "incoming", "out": "outgoing"}
 
 
 class Hook(Sender):
-    """Calls a program for each record."""
-
     options: ClassVar[tuple[str, ...]] = ("timeout", "action", "events")
 
     def __init__(self, address: Address) -> None:
@@ -75,7 +67,6 @@ class Hook(Sender):
             raise PermanentError(f"{refused[0]} (records of this report that failed: {len(refused)})")
 
     def abort(self) -> None:
-        """Kill the program, also one that is being started."""
         self._aborted = True
         child = self._child
         if child is not None:

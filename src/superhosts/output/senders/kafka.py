@@ -16,8 +16,6 @@ from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, 
 
 
 class Kafka(Sender):
-    """Produces records."""
-
     options: ClassVar[tuple[str, ...]] = ("config", "timeout")
 
     def __init__(self, address: Address) -> None:
@@ -39,7 +37,6 @@ class Kafka(Sender):
         self._producer: Any = None
 
     def deliver(self, batch: Batch) -> None:
-        """Produce the records of a batch and wait until the brokers have them."""
         errors: list[Any] = []
 
         def answered(error: Any, _message: Any) -> None:
@@ -64,17 +61,12 @@ class Kafka(Sender):
             raise TemporaryError(reason_of(error)) from None
         if left or errors:
             self.close()
-            raise self._failure(errors)
+            text = errors[0].str() if errors else "it does not answer"
+            is_too_long = bool(errors) and errors[0].code() == self._client.KafkaError.MSG_SIZE_TOO_LARGE
+            raise PermanentError(text) if is_too_long else TemporaryError(text)
 
     def close(self) -> None:
         """Forget the producer, and what it still has: the whole batch comes again."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
-
-    def _failure(self, errors: list[Any]) -> Exception:
-        if not errors:
-            return TemporaryError("it does not answer")
-        if errors[0].code() == self._client.KafkaError.MSG_SIZE_TOO_LARGE:
-            return PermanentError(errors[0].str())
-        return TemporaryError(errors[0].str())

@@ -1,15 +1,8 @@
 """Mail: `smtp://user@host:587/?to=a@example.net,b@example.net&from=c@example.net`, one mail for each window with hosts.
 
-| option | what it says |
-|---|---|
-| `to` | recipients, separated by commas |
-| `from` | the sender's address (superhosts@ and the name of this machine) |
-| `password-file` | a file with the password of `user@` |
-| `tls` | `require` (STARTTLS; the default with a user), `try` (the default without) or `off` |
-| `timeout`, `ca`, `cert`, `key` | seconds for an answer; PEM files for TLS |
-
-`smtps://host:465` uses TLS from the beginning. A password is never sent without TLS, unless `tls=off` says so. The mail
-lists the hosts or alerts as text, and has the records as JSON Lines attached.
+`smtps://host:465` uses TLS from the beginning. `tls` is `require` (STARTTLS; the default with a user), `try` (without)
+or `off`: a password is never sent without TLS, unless `tls=off` says so. The mail lists the hosts or alerts as text,
+and has the records as JSON Lines attached.
 """
 
 from __future__ import annotations
@@ -17,7 +10,6 @@ from __future__ import annotations
 import json
 import smtplib
 import socket
-import ssl
 from email.headerregistry import Address as Mailbox
 from email.message import EmailMessage
 from email.utils import formatdate
@@ -25,22 +17,12 @@ from typing import ClassVar
 
 from superhosts.core.text import counted, printable
 from superhosts.output.records import ALERT, Batch, describe
-from superhosts.output.senders import (
-    TIMEOUT,
-    Address,
-    PermanentError,
-    Sender,
-    TemporaryError,
-    read_secret,
-    reason_of,
-)
+from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, reason_of
 
 SHOWN = 200  # hosts in the text of a mail
 
 
 class Mail(Sender):
-    """Sends mails."""
-
     options: ClassVar[tuple[str, ...]] = ("to", "from", "password-file", "tls", "timeout", "ca", "cert", "key")
     most_records = None
 
@@ -97,7 +79,6 @@ class Mail(Sender):
         return mail
 
     def _connect(self) -> smtplib.SMTP:
-        """Return a connection on which this user is known."""
         host, port = self._place
         if self._implicit:
             server: smtplib.SMTP = smtplib.SMTP_SSL(host, port, timeout=self._timeout, context=self.address.tls())
@@ -108,15 +89,13 @@ class Mail(Sender):
             offers = server.has_extn("starttls")
             if not self._implicit and (self._tls == "require" or (self._tls == "try" and offers)):
                 if not offers:
-                    raise TemporaryError(
-                        "it offers no STARTTLS, and a password needs it (tls=off sends it in the clear)"
-                    )
-                server.starttls(context=self._context())
+                    way = "a password needs it (tls=off sends it in the clear)"
+                    raise TemporaryError(f"it offers no STARTTLS, and {way}")
+                server.starttls(context=self.address.tls())
                 server.ehlo()
             if self.address.user:
-                file = self.address.file("password-file")
                 try:
-                    password = self.address.password if file is None else read_secret(file)
+                    password = self.address.read_password()
                 except (OSError, ValueError) as error:
                     raise TemporaryError(str(error)) from None
                 server.login(self.address.user, password)
@@ -124,9 +103,6 @@ class Mail(Sender):
             server.close()
             raise
         return server
-
-    def _context(self) -> ssl.SSLContext:
-        return self.address.tls()
 
 
 def _subject(batch: Batch) -> str:

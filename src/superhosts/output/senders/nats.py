@@ -1,14 +1,7 @@
 """NATS: `nats://host:4222/subject`, one message of JSON for each record; `nats+tls://` insists on TLS.
 
-| option | what it says |
-|---|---|
-| `jetstream` | `on`: wait until a stream has stored each message; `off`, the default: until the server has it |
-| `creds`, `nkey` | files with credentials, or with an nkey seed |
-| `password-file` | a file with the password of `user@` |
-| `timeout`, `ca`, `cert`, `key` | seconds for an answer; PEM files for TLS |
-
-The header `Nats-Msg-Id` is the id of the record, so a stream drops repeats. Several servers of a cluster are separated
-by commas.
+With `jetstream=on` each message waits until a stream has stored it, else until the server has it. The header
+`Nats-Msg-Id` is the id of the record, so a stream drops repeats. Servers of a cluster are separated by commas.
 """
 
 from __future__ import annotations
@@ -21,7 +14,7 @@ from typing import Any, ClassVar
 
 from superhosts.errors import MissingExtraError
 from superhosts.output.records import Batch
-from superhosts.output.senders import TIMEOUT, Address, Sender, TemporaryError, read_secret, reason_of
+from superhosts.output.senders import TIMEOUT, Address, Sender, TemporaryError, reason_of
 
 try:
     import nats.errors
@@ -41,18 +34,7 @@ class _TlsClient(Client):
 
 
 class Nats(Sender):
-    """Publishes records."""
-
-    options: ClassVar[tuple[str, ...]] = (
-        "jetstream",
-        "creds",
-        "nkey",
-        "password-file",
-        "timeout",
-        "ca",
-        "cert",
-        "key",
-    )
+    options: ClassVar[tuple[str, ...]] = ("jetstream", "creds", "nkey", "password-file", "timeout", "ca", "cert", "key")
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -114,7 +96,7 @@ class Nats(Sender):
 
     def _settings(self) -> dict[str, Any]:
         address = self.address
-        file, creds, nkey = (address.file(name) for name in ("password-file", "creds", "nkey"))
+        creds, nkey = address.file("creds"), address.file("nkey")
         return {
             "allow_reconnect": False,
             "connect_timeout": int(self._timeout) or 1,
@@ -122,7 +104,7 @@ class Nats(Sender):
             "reconnect_time_wait": 0,
             "tls": address.tls() if self._is_tls else None,
             "user": address.user or None,
-            "password": (address.password if file is None else read_secret(file)) or None,
+            "password": address.read_password() or None,
             "user_credentials": None if creds is None else str(creds),
             "nkeys_seed": None if nkey is None else str(nkey),
         }

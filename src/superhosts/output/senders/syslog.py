@@ -1,16 +1,9 @@
-"""Syslog: one message of RFC 5424 for each record.
+"""Syslog: one message of RFC 5424 for each record, over UDP (RFC 5426), TCP (RFC 6587, with lengths) or TLS (RFC 5425).
 
-| address | transport |
-|---|---|
-| `syslog://host:514` | UDP (RFC 5426) |
-| `syslog+tcp://host:601` | TCP, each message behind its length (RFC 6587, octet counting) |
-| `syslog+tls://host:6514` | the same over TLS (RFC 5425); `ca=`, `cert=` and `key=` name PEM files |
-
-Options: `facility` (daemon), `severity` (notice), `app` (superhosts), `sd-id`, `format`, `timeout`. With `format=text`,
-the default, the fields of the record are structured data and the message is a line for people. With `format=json` the
-message is the record, and the structured data has its id alone. The name of the structured data needs the number of an
-enterprise. We have none, so it is `superhosts@32473`, where 32473 is the number that RFC 5612 reserves for examples;
-`sd-id=` takes your own.
+With `format=text`, the default, the fields of the record are structured data and the message is a line for people. With
+`format=json` the message is the record, and the structured data has its id alone. The name of the structured data needs
+the number of an enterprise. We have none, so it is `superhosts@32473`, where 32473 is the number that RFC 5612 reserves
+for examples; `sd-id=` takes your own.
 
 No syslog transport acknowledges messages. A datagram may be lost; over TCP, what was in flight when a connection broke
 is sent again with the whole batch if the system reports the break, else it is lost.
@@ -41,18 +34,8 @@ SD_ID = "superhosts@32473"
 
 
 class Syslog(Sender):
-    """Sends messages over UDP, TCP or TLS."""
-
     options: ClassVar[tuple[str, ...]] = (
-        "facility",
-        "severity",
-        "app",
-        "sd-id",
-        "format",
-        "timeout",
-        "ca",
-        "cert",
-        "key",
+        *("facility", "severity", "app", "sd-id", "format", "timeout", "ca", "cert", "key"),
     )
 
     def __init__(self, address: Address) -> None:
@@ -86,7 +69,6 @@ class Syslog(Sender):
             raise TemporaryError(reason_of(error)) from None
 
     def message(self, record: Record) -> bytes:
-        """Return the message of a record, without the framing of the transport."""
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         host = re.sub(r"[^!-~]", "", socket.gethostname())[:255] or "-"
         kind = re.sub(r"[^!-~]", "", str(record["kind"]))[:32] or "-"
@@ -104,7 +86,6 @@ class Syslog(Sender):
             self._socket = None
 
     def _connected(self) -> socket.socket:
-        """Return the open connection, or a new one if the receiver has closed it."""
         if self._socket is not None and not self._is_udp and _is_closed(self._socket, self._timeout):
             self.close()
         if self._socket is None:
@@ -153,7 +134,6 @@ def _word(address: Address, name: str, default: str, most: int) -> str:
 
 
 def _parameter(name: str, value: Any) -> str:
-    """Return one parameter of structured data; none for what is not known."""
     if value is None or value == "":
         return ""
     if isinstance(value, bool):

@@ -1,17 +1,8 @@
 """Webhooks: `webhook+https://host/path?template=slack`, one POST of JSON for the records of a window.
 
-| option | what it says |
-|---|---|
-| `template` | `json` (the batch, the default), `slack`, `teams` or `pagerduty` |
-| `secret-file` | a file with the secret of signatures |
-| `routing-key-file` | for PagerDuty: a file with the integration key |
-| `token-file` | a file with a token: `Authorization: Bearer …` |
-| `password-file` | a file with the password of `user@` |
-| `timeout`, `ca`, `cert`, `key` | seconds for an answer; PEM files for TLS |
-
-Other words of the query belong to the receiver. Requests have the headers of the Standard Webhooks convention:
-`webhook-id` is the same when a request is repeated, so that a receiver can drop repeats; `webhook-timestamp` is in
-seconds; with a secret, `webhook-signature` is `v1,` and the Base64 of the HMAC-SHA256 of `id.timestamp.body`. A secret
+docs/guides/destinations.md has the options. Other words of the query belong to the receiver. Requests have the headers
+of the Standard Webhooks convention: `webhook-id` is the same when a request is repeated, so that a receiver can drop
+repeats; with a secret, `webhook-signature` is `v1,` and the Base64 of the HMAC-SHA256 of `id.timestamp.body`. A secret
 that begins with `whsec_` is Base64, as the convention has it; any other counts as it is written.
 """
 
@@ -22,7 +13,6 @@ import hashlib
 import hmac
 import http.client
 import json
-import ssl
 import time
 import urllib.error
 import urllib.request
@@ -32,15 +22,7 @@ from typing import Any, ClassVar
 from superhosts import __version__
 from superhosts.core.text import printable
 from superhosts.output.records import CLOSED, Batch, Record, describe, heading, shown_lines
-from superhosts.output.senders import (
-    TIMEOUT,
-    Address,
-    PermanentError,
-    Sender,
-    TemporaryError,
-    read_secret,
-    reason_of,
-)
+from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, read_secret, reason_of
 
 OPTIONS = ("timeout", "ca", "cert", "key", "password-file", "token-file")
 PERMANENT = {400, 413, 415, 422}  # The content is refused; other answers may change when an operator mends something.
@@ -49,8 +31,6 @@ Body = dict[str, Any]
 
 
 class Webhook(Sender):
-    """Posts batches as JSON."""
-
     options: ClassVar[tuple[str, ...]] = ("template", "secret-file", "routing-key-file", *OPTIONS)
     hides_path = True
     passes_query = True
@@ -93,7 +73,6 @@ def signed(name: str, body: bytes, secret: bytes | None) -> dict[str, str]:
 
 
 def secret_bytes(text: str) -> bytes:
-    """Return the key of signatures. Raises ValueError."""
     if text.startswith("whsec_"):
         return base64.b64decode(text.removeprefix("whsec_"), validate=True)
     return text.encode()
@@ -109,13 +88,10 @@ def as_json(batch: Batch, _key: str) -> Iterator[Body]:
 
 def as_slack(batch: Batch, _key: str) -> Iterator[Body]:
     """Yield a message for an incoming webhook of Slack (Mattermost and Rocket.Chat take it, too)."""
-    lines = [*shown_lines(batch)]
-    text = "\n".join([f"*{_slack(heading(batch))}*", *(f"• {_slack(line)}" for line in lines)])
-    yield {"text": text}
+    yield {"text": "\n".join([f"*{_slack(heading(batch))}*", *(f"• {_slack(line)}" for line in shown_lines(batch))])}
 
 
 def _slack(text: str) -> str:
-    """Return text without what Slack takes for markup."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -148,10 +124,9 @@ def as_pagerduty(batch: Batch, key: str) -> Iterator[Body]:
                 "summary": (describe(record) if "text" in record else f"Super host {describe(record)}")[:1024],
                 "source": str(record.get("host") or record["id"]),
                 "severity": record.get("severity", "warning"),
-                "timestamp": record.get("closed")
-                or record.get("until")
-                or record.get("window_end")
-                or batch.window_end,
+                "timestamp": next(
+                    (record[name] for name in ("closed", "until", "window_end") if record.get(name)), batch.window_end
+                ),
                 "group": record["site"] or "superhosts",
                 "class": record["kind"],
                 "custom_details": record,
@@ -202,13 +177,12 @@ class HttpClient:
             address.tls()
 
     def post(self, body: bytes, headers: dict[str, str]) -> None:
-        """Post a body. Raises TemporaryError or PermanentError."""
         everything = {"Content-Type": "application/json", "User-Agent": f"superhosts/{__version__}", **headers}
         everything |= self._credentials()
         request = urllib.request.Request(self.url, body, everything, method="POST")
         handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
         if self._is_tls:
-            handlers.append(urllib.request.HTTPSHandler(context=self._tls()))
+            handlers.append(urllib.request.HTTPSHandler(context=self._address.tls()))
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=self._timeout) as answer:
                 answer.read(65536)
@@ -218,18 +192,13 @@ class HttpClient:
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise TemporaryError(reason_of(error)) from None
 
-    def _tls(self) -> ssl.SSLContext:
-        return self._address.tls()
-
     def _credentials(self) -> dict[str, str]:
         """Return the header that says who this is. Files are read each time, so that new secrets count at once."""
         try:
             if (token := self._address.file("token-file")) is not None:
                 return {"Authorization": f"Bearer {read_secret(token)}"}
             if self._address.user:
-                file = self._address.file("password-file")
-                password = self._address.password if file is None else read_secret(file)
-                both = base64.b64encode(f"{self._address.user}:{password}".encode()).decode()
+                both = base64.b64encode(f"{self._address.user}:{self._address.read_password()}".encode()).decode()
                 return {"Authorization": f"Basic {both}"}
         except (OSError, ValueError) as error:
             raise TemporaryError(str(error)) from None
@@ -237,7 +206,6 @@ class HttpClient:
 
 
 def _refusal(error: urllib.error.HTTPError) -> Exception:
-    """Return the error for an answer that is no success."""
     try:
         said = printable(error.read(200).decode("utf-8", "replace").strip())
     except (OSError, http.client.HTTPException):

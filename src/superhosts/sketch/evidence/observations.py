@@ -17,11 +17,10 @@ are ORed.
 A pair may use many services. One of them is kept (`service_of`): by its hash, so that it is as good as random, but one
 that is known from the opening of a connection precedes one that is only likely, because its port is the lower one.
 
-Marks (`mark_of`, `distinct`) say how many distinct things were seen, in 64 bits that are combined by OR. Each thing has
-a hash and sets one bit of eight levels of eight bits. Half of all things belong to the first level, a quarter to the
-second, and so on, so that one of the levels is neither empty nor full, whatever the number. It is found by maximum
-likelihood. One thing reads as 1; hundreds have an error of about a third, which is enough for a mean over several
-pairs.
+Marks (`mark_of`, `distinct`) say how many distinct things were seen, in 64 bits that are combined by OR. Each thing
+sets one bit of eight levels of eight bits. Half of all things belong to the first level, a quarter to the second, and
+so on, so that one of the levels is neither empty nor full. The number is found by maximum likelihood: one thing reads
+as 1; hundreds have an error of about a third, which is enough for a mean over several pairs.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ def mark_of(hashed: np.uint64) -> np.uint64:
 
 
 def distinct(marks: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Return for each word of marks how many distinct things have set them."""
     bits = (marks[:, None] >> np.arange(LEVELS * BITS, dtype=np.uint64)) & np.uint64(1)
     filled = bits.reshape(len(marks), LEVELS, BITS).sum(axis=2, dtype=np.float64)
     rate = _SHARES / BITS  # with which a bit of each level is chosen

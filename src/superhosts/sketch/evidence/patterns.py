@@ -47,26 +47,18 @@ NO_ANSWERS: Final = "its own packets are not seen"
 
 
 class Pattern(NamedTuple):
-    """One rule: the name of a pattern, when it holds, and why in words."""
-
     name: str
     holds: Callable[[Summary], bool]
     reason: Callable[[Summary], str]
 
 
 class Verdict(NamedTuple):
-    """What a host's evidence looks like."""
-
     pattern: str | None  # None: too few of its pairs were sampled
     reason: str
     summary: Summary
 
 
 # Questions that rules ask
-
-
-def _probes(summary: Summary) -> bool:
-    return summary.opened.low >= MOST and _silent(summary).low >= 0.5
 
 
 def _silent(summary: Summary) -> Share:
@@ -99,7 +91,6 @@ def _asks_usual(summary: Summary) -> bool:
 
 
 def _is_scattered(summary: Summary) -> bool:
-    """Return True if no network has many of the peers: they are nobody's own devices."""
     return summary.densest.high <= FEW
 
 
@@ -124,31 +115,17 @@ def _resolves_unseen(summary: Summary) -> bool:
     return _has_unseen_answers(summary) and (summary.packets_a_peer >= FEW_PACKETS or summary.densest.low >= MOST)
 
 
-def _pings(summary: Summary) -> bool:
-    """Return True if the host sends echo requests to most peers. Requests of ICMPv6 are also those of neighbours."""
-    return summary.opened.low >= MOST and summary.at(PING, host=False).low >= MOST
-
-
 def _is_pinged(summary: Summary) -> bool:
-    """Return True if most peers send echo requests to the host. Those of ICMPv6 count if they get no answer."""
     kinds = PINGS if summary.sees_both and summary.one_way.low >= 0.5 else PING
     return _at_host(summary) and summary.at(kinds, host=False).low >= MOST
 
 
 def _few_services(summary: Summary, *, host: bool) -> bool:
-    """Return True if most pairs use one of at most three services of the host, or of the peers (or ICMP)."""
     first = [share for service, share in summary.services[:3] if service.at_host == host]
     return bool(first) and Share(sum(each.hits for each in first), first[0].of).low >= MOST
 
 
-class OwnPort(NamedTuple):
-    """A UDP port of the host, and the share of pairs that may use it."""
-
-    service: Service
-    share: Share
-
-
-def _own_port(summary: Summary) -> OwnPort | None:
+def _own_port(summary: Summary) -> tuple[Service, Share] | None:
     """Return the one UDP port of the host that its peers use; None if it has several, or none.
 
     Of two high ports the lower one passes for the service. If the host's is 51820, peers with lower ports seem to offer
@@ -164,17 +141,12 @@ def _own_port(summary: Summary) -> OwnPort | None:
     ]
     if below and max(below) > max(2, 0.1 * sum(below)):
         return None  # This is a service of the peers.
-    return OwnPort(service, Share(share.hits + sum(below), share.of))
+    return service, Share(share.hits + sum(below), share.of)
 
 
 def _has_own_port(summary: Summary) -> bool:
-    """Return True if most peers may use one UDP port of the host."""
     own = _own_port(summary)
-    return own is not None and own.share.low >= MOST
-
-
-def _collects(summary: Summary) -> bool:
-    return summary.at(COLLECTING, host=True).low >= MOST
+    return own is not None and own[1].low >= MOST
 
 
 def _at_host(summary: Summary) -> bool:
@@ -182,7 +154,6 @@ def _at_host(summary: Summary) -> bool:
 
 
 def _serves(summary: Summary, ports: frozenset[tuple[int, int]]) -> bool:
-    """Return True if most peers use one of these services of the host, and are answered."""
     return summary.at(ports, host=True).low >= MOST and summary.answered.low >= 0.5
 
 
@@ -206,6 +177,10 @@ def _silence(summary: Summary) -> str:
     return f"{_percent(_silent(summary))} do not answer"
 
 
+def _answers(summary: Summary, verb: str = "get an answer") -> str:
+    return f"{_percent(summary.answered)} {verb}" if summary.sees_both else ONE_DIRECTION
+
+
 def _packets(summary: Summary) -> str:
     return f"about {counted(round(summary.packets_a_peer, 1), 'packet')} a peer"
 
@@ -223,8 +198,7 @@ def _ports(summary: Summary) -> str:
 
 def _flooded(summary: Summary) -> str:
     if _is_pinged(summary):
-        answered = f"{_percent(summary.answered)} get an answer" if summary.sees_both else ONE_DIRECTION
-        return f"{_percent(summary.asked)} of the peers send requests of ICMP to it, {answered}"
+        return f"{_percent(summary.asked)} of the peers send requests of ICMP to it, {_answers(summary)}"
     if summary.unsolicited.low >= 0.5:
         return f"{_percent(summary.unsolicited)} of the peers answer what the host never asked, {_main(summary)}"
     if summary.one_way.low >= 0.5:
@@ -236,56 +210,43 @@ def _flooded(summary: Summary) -> str:
 def _at_own_port(summary: Summary) -> str:
     own = _own_port(summary)
     assert own is not None
-    return (
-        f"{_percent(own.share)} of the peers use {own.service.name} of it, {_percent(summary.answered)} get an answer"
-    )
-
-
-def _collecting(summary: Summary) -> str:
-    return f"{_percent(summary.asked)} of the peers send to it what needs no answer, {_main(summary)}"
+    return f"{_percent(own[1])} of the peers use {own[0].name} of it, {_percent(summary.answered)} get an answer"
 
 
 def _resolving(summary: Summary) -> str:
     if _resolves_unseen(summary):
         return f"{_percent(summary.asked)} of the peers ask it, {_packets(summary)}, {NO_ANSWERS}, {_main(summary)}"
-    return _surfing(summary) if summary.opened.hits > summary.asked.hits else _crowded(summary)
+    return _asking(summary) if summary.opened.hits > summary.asked.hits else _asked(summary)
 
 
-def _crowded(summary: Summary) -> str:
-    answered = f"{_percent(summary.answered)} get an answer" if summary.sees_both else ONE_DIRECTION
-    return f"{_percent(summary.asked)} of the peers ask it, {answered}, {_main(summary)}"
+def _asking(summary: Summary) -> str:
+    return f"it asks {_percent(summary.opened)} of its peers, {_answers(summary, 'answer')}, {_main(summary)}"
 
 
-def _mixed(summary: Summary) -> str:
-    both = f"it asks {_percent(summary.opened)} of its peers and {_percent(summary.asked)} ask it"
-    return f"{both}, {_kinds(summary)}"
+def _asked(summary: Summary) -> str:
+    return f"{_percent(summary.asked)} of the peers ask it, {_answers(summary)}, {_main(summary)}"
 
 
-def _scanned(summary: Summary) -> str:
-    asked = f"{_percent(summary.asked)} of the peers ask it, for {_kinds(summary)}"
-    return f"{asked}, " + (f"{_percent(summary.answered)} get an answer" if summary.sees_both else ONE_DIRECTION)
+def _both(summary: Summary) -> str:
+    return f"it asks {_percent(summary.opened)} of its peers and {_percent(summary.asked)} ask it, {_kinds(summary)}"
 
 
 def _kinds(summary: Summary) -> str:
     return f"{counted(summary.kinds.hits, 'service')} in {counted(summary.kinds.of, 'pair')}"
 
 
-def _surfing(summary: Summary) -> str:
-    answered = f"{_percent(summary.answered)} answer" if summary.sees_both else ONE_DIRECTION
-    return f"it asks {_percent(summary.opened)} of its peers, {answered}, {_main(summary)}"
-
-
 # The table
 
 
 def _scans(summary: Summary) -> bool:
-    """Return True if the host asks many for the same: without answers, or by echo requests, answered or not."""
     asks_the_same = _few_services(summary, host=False) or summary.kinds.hits <= summary.kinds.of / 10
-    return (_probes(summary) and asks_the_same) or _pings(summary)
+    probes = summary.opened.low >= MOST and _silent(summary).low >= 0.5
+    # Requests of ICMPv6 are also those of neighbours.
+    pings = summary.opened.low >= MOST and summary.at(PING, host=False).low >= MOST
+    return (probes and asks_the_same) or pings
 
 
 def _is_flood(summary: Summary) -> bool:
-    """Return True if peers send, and nothing comes back: attempts that fail, or answers to nothing."""
     if summary.unsolicited.low >= 0.5 or _is_pinged(summary):
         return True
     if _has_unseen_answers(summary):
@@ -334,7 +295,6 @@ def _has_main(summary: Summary, least: float, at_host: bool) -> bool:
 
 
 def _is_scanned(summary: Summary) -> bool:
-    """Return True if peers ask for all kinds of services, and many get no answer."""
     silent = summary.failed_in.low >= 0.3 or (summary.sees_both and summary.one_way.low >= 0.3)
     return (
         _at_host(summary)
@@ -357,11 +317,6 @@ def _is_peer_to_peer(summary: Summary) -> bool:
     return known.hits >= known.of / 3 and main[1].high <= 0.6 and usual.high <= 0.6 and comes_first
 
 
-def _serves_own_port(summary: Summary) -> bool:
-    """Return True if most peers use one UDP port of the host and are answered, and it hardly ever comes first."""
-    return _has_own_port(summary) and summary.answered.low >= 0.5 and summary.begun.high <= 0.2
-
-
 PATTERNS: Final = (
     Pattern(
         "vertical scan",
@@ -374,11 +329,19 @@ PATTERNS: Final = (
         _sweeping,
     ),
     Pattern("horizontal scan", _scans, _probing),
-    Pattern("server", _collects, _collecting),
+    Pattern(
+        "server",
+        lambda each: each.at(COLLECTING, host=True).low >= MOST,
+        lambda each: f"{_percent(each.asked)} of the peers send to it what needs no answer, {_main(each)}",
+    ),
     Pattern("DDoS or flash crowd", _is_flood, _flooded),
-    Pattern("scanned by many", _is_scanned, _scanned),
-    Pattern("mail server", lambda each: _serves(each, MAIL), _crowded),
-    Pattern("web server", lambda each: _serves(each, WEB), _crowded),
+    Pattern(
+        "scanned by many",
+        _is_scanned,
+        lambda each: f"{_percent(each.asked)} of the peers ask it, for {_kinds(each)}, {_answers(each)}",
+    ),
+    Pattern("mail server", lambda each: _serves(each, MAIL), _asked),
+    Pattern("web server", lambda each: _serves(each, WEB), _asked),
     Pattern(
         "reflector or resolver",
         lambda each: (
@@ -388,17 +351,21 @@ PATTERNS: Final = (
         ),
         _resolving,
     ),
-    Pattern("server", _serves_own_port, _at_own_port),
-    Pattern("peer-to-peer", _is_peer_to_peer, _mixed),
+    Pattern(  # The host hardly ever comes first.
+        "server",
+        lambda each: _has_own_port(each) and each.answered.low >= 0.5 and each.begun.high <= 0.2,
+        _at_own_port,
+    ),
+    Pattern("peer-to-peer", _is_peer_to_peer, _both),
     Pattern(
         "client, proxy or NAT",
         lambda each: (
             each.opened.low >= MOST and each.answered.low >= 0.5 and each.at(WEB | MAIL | DNS, host=False).low >= 0.4
         ),
-        _surfing,
+        _asking,
     ),
     Pattern(
-        "server", lambda each: _at_host(each) and each.answered.low >= 0.5 and _few_services(each, host=True), _crowded
+        "server", lambda each: _at_host(each) and each.answered.low >= 0.5 and _few_services(each, host=True), _asked
     ),
 )
 UNKNOWN: Final = "unknown"
@@ -411,15 +378,13 @@ def judge(summary: Summary) -> Verdict:
     for pattern in PATTERNS:
         if pattern.holds(summary):
             return Verdict(pattern.name, pattern.reason(summary), summary)
-    answered = f"{_percent(summary.answered)} answered" if summary.sees_both else ONE_DIRECTION
+    answered = _answers(summary, "answered")
     if _has_unseen_answers(summary):
         answered = f"{NO_ANSWERS}: a server or a flood of requests, {_main(summary)}"
-    return Verdict(UNKNOWN, f"{_mixed(summary)}, {answered}", summary)
+    return Verdict(UNKNOWN, f"{_both(summary)}, {answered}", summary)
 
 
 class Judge:
-    """Answers for the sample of one window."""
-
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._summaries: dict[int, Summaries] = evidence.summaries

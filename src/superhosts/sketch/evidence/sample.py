@@ -57,12 +57,7 @@ NARROW, WIDE = EVIDENCE_WORDS[4], EVIDENCE_WORDS[6]
 
 
 def smallest(hashes: NDArray[np.uint64], count: int) -> int:
-    """Return the largest of the `count` smallest hashes."""
     return int(np.partition(hashes, count - 1)[count - 1])
-
-
-def sorted_rows(rows: Rows, size: int) -> Rows:
-    return np.ascontiguousarray(rows[np.argsort(rows[:, HASH])[:size]])
 
 
 @compiled
@@ -106,8 +101,6 @@ _ZERO, _ONE = _U(0), _U(1)
 
 
 class Reach(NamedTuple):
-    """The distinct hashes up to a limit."""
-
     places: NDArray[np.uint64]  # an open hash table, twice as large as it may be full; 0: free
     buckets: NDArray[np.uint64]  # distinct hashes up to the limit, by their leading bits
     # Limit, hashes up to it, places taken, bits of a hash within a bucket, size of the sample
@@ -119,7 +112,6 @@ def places_of(size: int) -> int:
 
 
 def new_reach(size: int) -> Reach:
-    """Return that of an empty sample, which reaches over all hashes."""
     state = np.array([ALL, 0, 0, 64 - BUCKET_BITS, size], np.uint64)
     return Reach(np.zeros(places_of(size), np.uint64), np.zeros(1 << BUCKET_BITS, np.uint64), state)
 
@@ -196,8 +188,6 @@ TURNED: Final = 1 << 63  # a bit of the details: the higher end has sent the pac
 
 
 class Table(NamedTuple):
-    """Rows in the order of their arrival, and an open hash table of their numbers."""
-
     rows: Rows
     slots: NDArray[np.int32]  # number of a row, or -1
     used: NDArray[np.int64]  # rows
@@ -287,8 +277,6 @@ CountPackets = Callable[[PacketBatch], NDArray[np.uint8]]
 
 
 class Room(NamedTuple):
-    """Room for packets that wait."""
-
     rows: Words
     src: Addresses  # of those that were gathered last
     dst: Addresses
@@ -374,15 +362,12 @@ def memory_of(size: int) -> int:
 
 
 def compile_rest(family: int) -> None:
-    """Compile what only packets beyond the first ones need."""
     lane = _Lane(family, 2)
     _drop_above(lane.room.rows, 0, _U(0))
     compact(empty_table(2, NARROW if family == 4 else WIDE), _U(0))
 
 
 class _Lane:
-    """What one thread at a time writes to: packets that wait, and a table of rows."""
-
     def __init__(self, family: int, size: int) -> None:
         most = WAITING[family]
         shape, kind = ((), np.uint32) if family == 4 else ((2,), np.uint64)
@@ -410,7 +395,8 @@ class _Lane:
     def rows(self, limit: int) -> Rows:
         self.absorb(limit)
         assert self._table is not None
-        return sorted_rows(self._table.rows[: self._table.used[0]], self._size)
+        rows = self._table.rows[: self._table.used[0]]
+        return np.ascontiguousarray(rows[np.argsort(rows[:, HASH])[: self._size]])
 
 
 class OpenSample:
@@ -448,7 +434,6 @@ class OpenSample:
                 self._lanes.append(lane)
 
     def _settle(self, lane: _Lane, used: int, counts: CountPackets) -> None:
-        """Keep those of the packets gathered last that count."""
         rows, src, dst = lane.room
         first, new = lane.used, used - lane.used
         time, details = rows[first:used, WAITING_TIME].view(np.int64), rows[first:used, WAITING_DETAIL]
@@ -457,7 +442,6 @@ class OpenSample:
             lane.used = int(admit(rows, first, used, which, self._reach))
 
     def rows(self, threads: int = 1) -> Rows:
-        """Return the sample so far, in the order of hashes. Nobody may add to it meanwhile."""
         calls = [(lane, self.limit) for lane in self._lanes if lane is not None]
         whole, *others = run_parallel(_Lane.rows, calls, threads) or [
             np.zeros((0, NARROW if self.family == 4 else WIDE), np.uint64)
@@ -468,8 +452,6 @@ class OpenSample:
 
 
 class Evidence:
-    """A sample of the distinct pairs of a window, in both address families."""
-
     def __init__(self, secret: bytes, size: int = EVIDENCE_PAIRS, rows: Mapping[int, Rows] | None = None) -> None:
         self.size = size
         self.lacking = False  # True if it was merged with sketches that have none
@@ -483,7 +465,6 @@ class Evidence:
 
     @property
     def kind(self) -> EvidenceKind:
-        """What the header of a file says of it."""
         return EvidenceKind(self.size, self.key, self.lacking)
 
     @property
@@ -491,7 +472,6 @@ class Evidence:
         return sum(rows.nbytes for rows in self.rows.values())
 
     def is_whole(self, family: int) -> bool:
-        """Return True if every pair of the family is in the sample."""
         return len(self.rows.get(family, ())) < self.size and not self.lacking
 
     def merged(self, other: Evidence) -> Evidence:
@@ -543,7 +523,6 @@ class Evidence:
 
 
 def _mangled(rows: Rows, inverse: bool, key: Key) -> Rows:
-    """Return rows of IPv6 with their addresses mangled, or as they were before."""
     rows = rows.copy()
     for end in (LOWER, HIGHER):
         rows[:, end : end + 2] = mangle_column(np.ascontiguousarray(rows[:, end : end + 2]), 128, inverse, key)
@@ -551,7 +530,6 @@ def _mangled(rows: Rows, inverse: bool, key: Key) -> Rows:
 
 
 def ends_of(rows: Rows, family: int, secret: bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return the lower and the higher address of each pair, as rows of two words."""
     if family == 6:
         return rows[:, LOWER : LOWER + 2], rows[:, HIGHER : HIGHER + 2]
     undo: Any = getattr(unmangle64, "py_func", unmangle64)  # numpy does it sooner than machine code is loaded

@@ -97,21 +97,16 @@ class Service(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The service as rows have it: tcp/22."""
         return protocol_name(self.protocol) + (f"/{self.port}" if self.port is not None else "")
 
 
 class View(NamedTuple):
-    """Which packets of a host come by. If neither holds, it is not known."""
-
     sees_both: bool  # those that it sends, and those that it gets
     one_way_only: bool  # those of one direction alone: what was answered is concluded from them
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is known of a host from those of its pairs that are in the sample."""
-
     pairs: int  # sampled pairs of the host
     is_whole: bool  # all of its pairs are in the sample
     sees_both: bool  # packets of both directions come by, so that silence means something
@@ -138,7 +133,6 @@ class Summary:
         return self.services[0] if self.services else None
 
     def at(self, ports: frozenset[tuple[int, int | None]], *, host: bool) -> Share:
-        """Return the share of pairs that use one of these services, at the host or at its peers."""
         of = self.services[0][1].of if self.services else 0
         hits = sum(
             share.hits
@@ -167,8 +161,6 @@ class Summary:
 
 
 class Summaries:
-    """Answers for one sample and one address family: the pairs of any host in it."""
-
     def __init__(self, evidence: Evidence, family: int) -> None:
         self._rows: Rows = evidence.rows.get(family, np.zeros((0, 10), np.uint64))
         self._family = family
@@ -201,7 +193,6 @@ class Summaries:
         return self._summary(rows, at_higher, peers, mine, theirs, view)
 
     def _pairs_of(self, host: Network) -> tuple[NDArray[np.int64], Bools]:
-        """Return the rows in which an end is in the host, and whether that is the higher one."""
         first, last = int(host.network_address), int(host.broadcast_address)
         shift = 0 if self._family == 4 else 64  # of IPv6 the high word is sorted
         begin = np.searchsorted(self._words, np.uint64(first >> shift), "left")
@@ -283,7 +274,6 @@ class Summaries:
     def _askers(
         self, rows: NDArray[np.int64], at_higher: Bools, mine: Words, theirs: Words, view: View
     ) -> tuple[Bools, Bools]:
-        """Return for each pair whether the host asked, and whether the peer did."""
         _, at_host, _, ported = self._services(rows, at_higher)
         tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
         sends, gets = _senders(mine, theirs, ported, at_host, view)
@@ -307,7 +297,6 @@ class Summaries:
         return what, at_host, known, known & ~portless
 
     def _spread(self, peers: Words) -> tuple[dict[int, int], Share]:
-        """Return how many prefixes the peers are in, and the share of the most frequent of the shorter ones."""
         words, bits = (peers[:, 1], 32) if self._family == 4 else (peers[:, 0], 64)
         nets, densest = {}, Share(0, 0)
         for length in NETS[self._family]:
@@ -318,14 +307,12 @@ class Summaries:
         return nets, densest
 
     def _some(self, rows: NDArray[np.int64], peers: Words) -> list[str]:
-        """Return some peers: those of the smallest hashes, which are as good as random."""
         chosen = peers[np.argsort(rows)[:SAMPLE_PEERS]].tolist()
         make = ipaddress.IPv4Address if self._family == 4 else ipaddress.IPv6Address
         return [str(make(number)) for number in sorted(high << 64 | low for high, low in chosen)]
 
 
 def service_text(field: Mapping[str, Any]) -> str:
-    """Return one of the services in a row's evidence for people: tcp/22 at the peer 97 %, icmp 3 %."""
     return f"{field['port']}{PLACES.get(field['at'], '')} {100 * field['share']:.0f} %"
 
 

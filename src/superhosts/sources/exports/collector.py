@@ -20,7 +20,6 @@ from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.containers import LONGEST
 from superhosts.sources.exports.layout import Bytes, Rows, add_records
-from superhosts.sources.exports.netflow_walk import IPFIX_HEADER, V9_HEADER, walk_netflow
 from superhosts.sources.exports.registry import (
     ESTABLISHED,
     LIMITS,
@@ -32,7 +31,7 @@ from superhosts.sources.exports.registry import (
     read_options,
     read_templates,
 )
-from superhosts.sources.exports.sflow_walk import walk_sflow
+from superhosts.sources.exports.walks import IPFIX_HEADER, V9_HEADER, walk_netflow, walk_sflow
 from superhosts.sources.frames.columns import block_of, copied, first_rows, new_columns, wants_of
 from superhosts.sources.frames.links import link_of
 
@@ -51,8 +50,6 @@ _BESIDES = 200  # bytes that Python takes for each
 
 
 class Batch(NamedTuple):
-    """Datagrams: their bytes, where each of them is, and who sent it."""
-
     block: Bytes
     datagrams: Rows
     peers: NDArray[np.uint64]  # (n, 2): IPv6 addresses, IPv4 ones mapped; 0 in files of datagrams
@@ -62,8 +59,6 @@ Pool = dict[StreamKey, dict[int, Template]]  # templates that inputs of one run 
 
 
 class Settings(NamedTuple):
-    """How exports are read."""
-
     is_sflow: bool = False
     time: str = "start"  # "start", "end", "export" or "received"
     wants: Wants = PLAIN
@@ -72,8 +67,6 @@ class Settings(NamedTuple):
 
 
 class Collector:
-    """Reads the datagrams of one input."""
-
     def __init__(self, counters: SourceCounters, settings: Settings, pool: Pool | None = None) -> None:
         self.registry = Registry(settings.time if settings.time in ("start", "end") else None, settings.limits)
         self.held = Held()
@@ -107,7 +100,6 @@ class Collector:
                 self._tally[layout.AT] = self._tally[layout.SET_END]
 
     def take(self) -> PacketBlock:
-        """Return the packets that were read since the last call, and count them."""
         tally = self._tally
         narrow, wide = int(tally[layout.ROWS4]), int(tally[layout.ROWS6])
         block = block_of(copied(first_rows(self._room, narrow, wide)), details=self._settings.wants.details)
@@ -127,15 +119,14 @@ class Collector:
         return block
 
     def status(self, name: str) -> dict[str, Any]:
-        """Return what is known of the datagrams so far, and of those who sent them."""
         totals = self._totals.tolist()
-        lost, restarts = self.registry.losses()
+        lost_records, lost_datagrams, restarts = self.registry.losses()
         return {
             "input": name,
             "datagrams": totals[layout.DATAGRAMS],
             "sampling": self.registry.rate() or None,
-            "lost_records": lost["records"],
-            "lost_datagrams": lost["datagrams"],
+            "lost_records": lost_records,
+            "lost_datagrams": lost_datagrams,
             "kernel_drops": self.dropped,
             "restarts": restarts,
             "other_datagrams": totals[layout.UNKNOWN_VERSION],
@@ -169,10 +160,12 @@ class Collector:
                 yield from self._replay(stream, template)
         elif reason == layout.OPTIONS:
             self._note_options(stream, content, self.registry.templates[stream, kind])
-        elif not self._borrow(stream, kind):
-            self._hold(batch, stream, kind, (at, end))
         else:
-            tally[layout.SET_END] = at  # the template is known now: read the set
+            others = {} if self._pool is None else self._pool.get(self.registry.key_of(stream), {})
+            if kind in others and self.registry.learn(stream, others[kind]):
+                tally[layout.SET_END] = at  # another input of the run knew the template: read the set
+            else:
+                self._hold(batch, stream, kind, (at, end))
 
     def _may_learn(self, stream: int, size: int) -> bool:
         """Return True unless an exporter from the network sends more new templates than there is time for."""
@@ -182,7 +175,6 @@ class Collector:
         return self.budget.allows(self.registry.key_of(stream), size, is_established=is_established)
 
     def _learn(self, stream: int, content: bytes, kind: int) -> list[Template]:
-        """Take the templates of a set; return those that are new."""
         found = []
         try:
             for template in read_templates(content, kind):
@@ -195,11 +187,6 @@ class Collector:
         except BadTemplateError:
             self._bad_templates += 1
         return found
-
-    def _borrow(self, stream: int, number: int) -> bool:
-        """Take a template that another input of the run knows; return False if none does."""
-        known = None if self._pool is None else self._pool.get(self.registry.key_of(stream), {}).get(number)
-        return known is not None and self.registry.learn(stream, known)
 
     def _note_options(self, stream: int, content: bytes, template: Template) -> None:
         count = 0
@@ -225,7 +212,6 @@ class Collector:
         self.held.add((key, number), HeldSet(content, int(row[layout.RECEIVED])))
 
     def _replay(self, stream: int, template: Template) -> Iterator[PacketBlock]:
-        """Read the sets that have waited for a template."""
         key = self.registry.key_of(stream)
         waiting = self.held.take((key, template.number))
         if not waiting:
@@ -256,14 +242,11 @@ def empty_batch() -> Batch:
 
 
 class Bucket:
-    """A budget that fills up again with time."""
-
     def __init__(self, burst: int, rate: int, now: float) -> None:
         self._burst, self._rate = burst, rate
         self._left, self._then = float(burst), now
 
     def spend(self, amount: int, now: float) -> bool:
-        """Take an amount; return False if it is not there."""
         self._left = min(self._burst, self._left + (now - self._then) * self._rate)
         self._then = now
         if self._left < amount:
@@ -286,7 +269,6 @@ class Budget:
         self._own: dict[Hashable, Bucket] = {}
 
     def allows(self, name: Hashable, amount: int, *, is_established: bool) -> bool:
-        """Return True if an exporter may send so many bytes of new templates now."""
         now = self._clock()
         if not is_established:
             return self._shared.spend(amount, now)
@@ -329,7 +311,6 @@ class Held:
             self._drop(next(iter(self._sets)))
 
     def take(self, key: Key) -> list[HeldSet]:
-        """Return the sets that wait for a template, whose time has come."""
         self._bytes -= self._sizes.pop(key, 0)
         return list(self._sets.pop(key, ()))
 

@@ -31,7 +31,6 @@ Record = tuple[int, int, int, int, int]  # start and end of a frame, its link ty
 
 
 def recognise_exports(head: bytes) -> str | None:
-    """Return the format of a file of datagrams by its first bytes; None if it is none."""
     return "netflow" if looks_like_netflow(head) else "sflow" if looks_like_sflow(head) else None
 
 
@@ -45,7 +44,8 @@ def looks_like_netflow(head: bytes) -> bool:
     if version == 9 and 1 <= count <= V9_MOST:
         return _is_set(head, 20, (0, 1), len(head))
     if version == 10 and count >= 20:
-        return _is_set(head, 16, (2, 3), max(count, 20)) and _ends_well(head, count)
+        following = head[count : count + 2]  # the next message, where its header is known
+        return _is_set(head, 16, (2, 3), max(count, 20)) and (len(following) < 2 or following == b"\0\x0a")
     return False
 
 
@@ -66,11 +66,6 @@ def _is_set(head: bytes, at: int, templates: tuple[int, int], end: int) -> bool:
     kind, length = struct.unpack_from("!HH", head, at)
     is_near = at + length <= end or len(head) >= 4096  # of a file, only its first bytes are known
     return (kind in templates or kind >= 256) and length >= 4 and is_near
-
-
-def _ends_well(head: bytes, length: int) -> bool:
-    """Return True if the next message, where its header is known, begins like this one."""
-    return len(head) < length + 2 or head[length : length + 2] == b"\0\x0a"
 
 
 def datagrams_of(content: bytes, *, is_sflow: bool, is_last: bool) -> Iterator[tuple[int, int]]:
@@ -95,14 +90,12 @@ def datagrams_of(content: bytes, *, is_sflow: bool, is_last: bool) -> Iterator[t
 
 
 def is_cut(content: bytes, at: int, *, is_sflow: bool) -> bool:
-    """Return True if a datagram begins at `at`, by its version, and does not end within the content."""
     length = _sflow_length(content, at) if is_sflow else _netflow_length(content, at)
     begins = any(version.startswith(content[at : at + len(version)]) for version in _VERSIONS[is_sflow])
     return begins and (length is None or at + length > len(content))
 
 
 def _netflow_length(content: bytes, at: int) -> int | None:
-    """Return the length of the datagram at `at`; None if that is not known."""
     if len(content) - at < 4:
         return None
     version, count = int.from_bytes(content[at : at + 2], "big"), int.from_bytes(content[at + 2 : at + 4], "big")
@@ -152,7 +145,6 @@ class PcapRecords:
         return len(head) >= 24 and (head[:4] in _PCAP or head[3::-1] in _PCAP)
 
     def records(self, content: bytes, at: int) -> Iterator[Record]:
-        """Yield the records that are whole."""
         read = struct.Struct(f"{self._order}IIII")
         while len(content) - at >= self._header:
             seconds, fraction, length, _ = read.unpack_from(content, at)
@@ -177,7 +169,6 @@ class PcapngRecords:
         return len(head) >= 12 and head[:4] == b"\x0a\x0d\x0d\x0a"
 
     def records(self, content: bytes, at: int) -> Iterator[Record]:
-        """Yield the records of whole blocks; of blocks without a frame, empty ones."""
         while len(content) - at >= 12:
             kind = struct.unpack_from(f"{self._order}I", content, at)[0]
             if kind == _SECTION:
@@ -193,7 +184,6 @@ class PcapngRecords:
             at = behind
 
     def _frame(self, kind: int, content: bytes, at: int, end: int) -> tuple[int, int, int, int]:
-        """Return start, end, link and time of the frame in a block; nothing if there is none."""
         number = length = ticks = begins = 0
         if kind == _INTERFACE and end - at >= 8:
             self._interfaces.append(self._interface(content, at, end))
@@ -231,7 +221,6 @@ CAPTURES = (PcapRecords, PcapngRecords)
 
 
 def exports_in(head: bytes) -> str | None:
-    """Return which exports most of the first packets of a capture are, as --format takes it; None if they are not."""
     kind = next((kind for kind in CAPTURES if kind.recognises(head)), None)
     if kind is None:
         return None
@@ -275,7 +264,6 @@ def _payload(frame: bytes, link: int) -> bytes:
 
 
 def advice(name: str, format: str) -> str:
-    """Return the warning for a capture that is read as traffic and has exports."""
     shown = {"netflow": "NetFlow or IPFIX", "sflow": "sFlow"}[format]
     text = f"{name}: most of its packets are {shown} exports, and their addresses are those of exporters and collectors"
     return f"{text}; --format {format} reads the flows that they report"

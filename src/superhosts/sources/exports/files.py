@@ -21,7 +21,7 @@ from superhosts.sources.base import Source, SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Pool, Settings, as_block
 from superhosts.sources.exports.containers import CAPTURES, datagrams_of, exports_in, is_cut
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
-from superhosts.sources.exports.netflow_walk import wide
+from superhosts.sources.exports.walks import wide
 from superhosts.sources.files import is_url
 from superhosts.sources.frames.headers import is_ipv4
 from superhosts.sources.frames.links import big, byte, half, ip_header, link_of
@@ -37,8 +37,6 @@ _LEAST = 28  # bytes by which captures and files of datagrams are told apart
 
 
 class ExportFile(FileSource[Stream]):
-    """The flows that a file of exports, or a capture of exports, reports."""
-
     def __init__(self, file: Input, format: str, time: str, pool: Pool) -> None:
         super().__init__(file)
         self.one_thread = file.reopens
@@ -66,7 +64,8 @@ class ExportFile(FileSource[Stream]):
                 self._check_exports(0)
             return None
         self._opening = int(batch.datagrams[0, RECEIVED])
-        block = _decoded(Collector(SourceCounters(), self._settings, self._pool), batch)
+        collector = Collector(SourceCounters(), self._settings, self._pool)
+        block = next(filter(None, [*collector.feed(batch), collector.take()]), ())  # all of it, for its templates
         return min((each.span[0] for each in block), default=self._opening)
 
     def _read(self) -> Iterator[PacketBlock]:
@@ -81,8 +80,8 @@ class ExportFile(FileSource[Stream]):
     def _records(self, collector: Collector) -> Iterator[PacketBlock]:
         first, self._first = self._first, None
         batches = self._batches or self._datagrams()
-        for batch in [first] if first is not None else []:
-            yield from collector.feed(batch)
+        if first is not None:
+            yield from collector.feed(first)
         for batch in batches:
             yield from collector.feed(batch)
             if self._input.live and (block := collector.take()):
@@ -97,7 +96,6 @@ class ExportFile(FileSource[Stream]):
         return source
 
     def _datagrams(self) -> Iterator[Batch]:
-        """Yield the datagrams of the file, a block of bytes at a time."""
         stream = self._reader = self._input.open()
         content, more = b"", bytearray(BLOCK_BYTES)
         splitter: _Splitter | None = None
@@ -148,8 +146,6 @@ class ExportFile(FileSource[Stream]):
 
 
 class _Splitter:
-    """Cuts blocks of bytes into datagrams."""
-
     def __init__(self, head: bytes, is_sflow: bool, name: str) -> None:
         self._is_sflow, self._name = is_sflow, name
         kinds = (kind for kind in CAPTURES if kind.recognises(head))
@@ -162,7 +158,6 @@ class _Splitter:
         self._offset = 0
 
     def split(self, content: bytes, *, is_last: bool) -> tuple[int, Batch | None]:
-        """Return how many bytes were used, and the datagrams in them."""
         begins, self._begins = self._begins, 0
         if self._records is None:
             places = list(datagrams_of(content, is_sflow=self._is_sflow, is_last=is_last))
@@ -188,14 +183,6 @@ class _Splitter:
         frames = [(start, end, link_of(link), time) for start, end, link, time, _ in rows]
         found = find_payloads(block, np.array(frames, np.int64), datagrams, peers)
         return behind, Batch(block, datagrams[:found], peers[:found])
-
-
-def _decoded(collector: Collector, batch: Batch) -> PacketBlock:
-    """Return the first records of a batch, and let the collector learn its templates."""
-    first: PacketBlock = ()
-    for block in collector.feed(batch):
-        first = first or block
-    return first or collector.take()
 
 
 @compiled

@@ -30,9 +30,20 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted
 from superhosts.errors import OutputError
 from superhosts.sources.exports import layout
-from superhosts.sources.exports.elements import MOST_FIELDS, VERSION5, Field, make_plan, option_plan
-from superhosts.sources.exports.layout import Rows, Tables, index_plan, index_plans, index_streams
-from superhosts.sources.exports.netflow_walk import V5_PLAN, template_hash
+from superhosts.sources.exports.layout import (
+    MOST_FIELDS,
+    VERSION5,
+    Field,
+    Rows,
+    Tables,
+    find_stream,
+    index_plan,
+    index_plans,
+    index_streams,
+    make_plan,
+    option_plan,
+)
+from superhosts.sources.exports.walks import V5_PLAN, template_hash
 
 ESTABLISHED = 64  # datagrams after which a stream is given up later than others
 MOST_SAMPLERS = 64  # of an exporter
@@ -48,12 +59,9 @@ BUSY = 20  # times as long as a writing takes; only exporters that send ever new
 
 
 class Limits(NamedTuple):
-    """How much is known at most."""
-
     streams: int = 4096
     templates: int = 8192  # of all streams
     templates_each: int = 512  # of one stream
-    fields: int = 262_144  # of all templates with records of varying length
 
 
 LIMITS = Limits()
@@ -68,35 +76,23 @@ class StreamKey(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The address as people write it; empty for datagrams of a file."""
-        return shown_address(self.address)
-
-
-def shown_address(address: int) -> str:
-    """Return an address of 128 bits as people write it, an IPv4 address as such; empty if it is 0."""
-    if not address:
-        return ""
-    full = ipaddress.IPv6Address(address)
-    return str(full.ipv4_mapped or full)
+        """The address as people write it, an IPv4 address as such; empty for datagrams of a file."""
+        full = ipaddress.IPv6Address(self.address)
+        return str(full.ipv4_mapped or full) if self.address else ""
 
 
 class Registry:
-    """Streams and plans, in the arrays that the walks use, and templates as they were sent."""
-
     def __init__(self, times: str | None = "start", limits: Limits = LIMITS) -> None:
         self.limits = limits
         self.templates: dict[tuple[int, int], Template] = {}  # by stream and number
         self.samplers: dict[int, dict[int, int]] = {}  # by address: sampler → rate
         self.given_up = 0  # streams and templates
         self.changed = False  # since somebody has looked
-        self.lost = {"records": 0, "datagrams": 0}  # of streams that were given up
-        self.restarts = 0
+        self._lost = np.zeros(3, np.int64)  # what `losses` returns, of streams that were given up
         self._times = times
-        self._plans = 0  # rows in use
-        self._fields = 0
-        self._free: list[int] = []
+        self._free = list(range(limits.templates, V5_PLAN, -1))  # rows for plans
         self._own: Counter[int] = Counter()  # templates of each stream
-        self._rows: dict[tuple[int, int], int] = {}  # row of the plan, by stream and number
+        self.rows: dict[tuple[int, int], int] = {}  # row of the plan, by stream and number
         streams, plans = limits.streams, limits.templates + 1
         self.tables = Tables(
             np.zeros((streams, 3), np.uint64),
@@ -104,34 +100,23 @@ class Registry:
             np.zeros((streams, layout.STREAM_SLOTS), np.int64),
             np.full(_power(2 * plans), -1, np.int32),
             np.zeros((plans, layout.PLAN_SLOTS), np.int64),
-            np.zeros((limits.fields, 2), np.int64),
+            np.zeros((plans * MOST_FIELDS, 2), np.int64),  # memory that is never written costs nothing
             np.zeros(1, np.int64),
             np.frombuffer(os.urandom(16), np.uint64).copy(),
         )
         plan, _ = make_plan(VERSION5, times)
         plan[layout.OWNER] = -1
         self.tables.plans[V5_PLAN] = plan
-        self._plans = 1
 
     def key_of(self, stream: int) -> StreamKey:
         high, low, domain = (int(word) for word in self.tables.stream_keys[stream])
         return StreamKey(high << 64 | low, domain >> 32, domain & 0xFFFFFFFF)
 
-    def stream_of(self, key: StreamKey) -> int | None:
-        """Return the number of a stream, a new one if it was never seen; None if there is no room."""
-        streams = int(self.tables.used[0])
-        words = np.array([key.address >> 64, key.address & (1 << 64) - 1, key.version << 32 | key.domain], np.uint64)
-        found = np.flatnonzero((self.tables.stream_keys[:streams] == words).all(axis=1))
-        if len(found):
-            return int(found[0])
-        if streams >= self.limits.streams:
-            return None
-        self.tables.stream_keys[streams] = words
-        self.tables.streams[streams] = 0
-        self.tables.streams[streams, layout.VERSION] = key.version
-        self.tables.used[0] += 1
-        index_streams(self.tables)
-        return streams
+    def stream_of(self, key: StreamKey) -> int:
+        """Return the number of a stream, a new one if it was never seen; -1 if there is no room."""
+        high, low, domain = key.address >> 64, key.address & (1 << 64) - 1, key.version << 32 | key.domain
+        tally = np.zeros(layout.TALLY_SLOTS, np.int64)
+        return find_stream(self.tables, np.uint64(high), np.uint64(low), np.uint64(domain), tally)
 
     def learn(self, stream: int, template: Template) -> bool:
         """Take a template in place of the one with its number; return True if it is new or has changed."""
@@ -143,47 +128,37 @@ class Registry:
             plan, fields = option_plan(), np.empty((0, 2), np.int64)
         else:
             plan, fields = make_plan(template.fields, self._times)
-        if self._fields + len(fields) > self.limits.fields:
-            self._compact_fields()
-            if self._fields + len(fields) > self.limits.fields:
-                self.given_up += 1
-                return False
-        row = self._rows.get(key)
+        row = self.rows.get(key)
         if row is None:
-            row = self._rows[key] = self._new_row(stream)
+            row = self.rows[key] = self._new_row(stream)
             self._own[stream] += 1
         plan[layout.OWNER], plan[layout.TEMPLATE] = key
         content = np.frombuffer(bytearray(template.content), np.uint8)
         plan[layout.HASH] = template_hash(content, 0, len(content))
         plan[layout.PLAN_USED] = self.tables.streams[stream, layout.USED]
-        if len(fields):
-            plan[layout.FIRST_FIELD], plan[layout.FIELDS] = self._fields, len(fields)
-            self.tables.fields[self._fields : self._fields + len(fields)] = fields
-            self._fields += len(fields)
+        first = plan[layout.FIRST_FIELD] = row * MOST_FIELDS
+        plan[layout.FIELDS] = len(fields)
+        self.tables.fields[first : first + len(fields)] = fields
         self.tables.plans[row] = plan
         self.templates[key] = template
         index_plan(self.tables, row)
         return True
 
     def withdraw(self, stream: int, template: Template) -> None:
-        """Forget a template, or all of a kind if it has the number of a set."""
         every = template.number < 256
         for key in [key for key in self.templates if key[0] == stream and (every or key[1] == template.number)]:
             if not every or self.templates[key].kind == template.number:
                 self._forget(key)
                 self.changed = True
+        self._index_plans()
 
     def note_rate(self, stream: int, sampler: int, rate: int) -> None:
-        """Take the sampling rate that an exporter announces."""
         samplers = self.samplers.setdefault(self.key_of(stream).address, {})
         if samplers.get(sampler) != rate and (sampler in samplers or len(samplers) < MOST_SAMPLERS):
             samplers[sampler] = rate
             self.changed = True
         while len(self.samplers) > self.limits.streams:
             self.samplers.pop(next(iter(self.samplers)))
-
-    def row_of(self, key: tuple[int, int]) -> int:
-        return self._rows[key]
 
     def with_rates(self) -> list[int]:
         """Return one stream of each exporter that has announced its sampling rate."""
@@ -193,41 +168,42 @@ class Registry:
         return [stream for address, stream in first.items() if address in self.samplers]
 
     def rate_of(self, stream: int) -> int:
-        """Return the sampling rate of a stream's exporter; 0 if it is not known."""
         announced = self.samplers.get(self.key_of(stream).address, {}).values()
         return max([int(self.tables.streams[stream, layout.RATE]), *announced])
 
     def rate(self) -> int:
-        """Return the highest sampling rate of all exporters; 0 if none is known."""
         streams = self.tables.streams[: self.tables.used[0], layout.RATE]
         return max([int(streams.max(initial=0)), *(max(each.values(), default=0) for each in self.samplers.values())])
 
-    def make_room(self) -> list[int]:
-        """Give up a quarter of the streams. Return the new number of each that is left, -1 for the others."""
+    def make_room(self) -> None:
+        """Give up a quarter of the streams. The others get new numbers."""
         used = int(self.tables.used[0])
         streams = self.tables.streams[:used]
         order = np.lexsort((streams[:, layout.USED], streams[:, layout.STREAM_DATAGRAMS] >= ESTABLISHED))
         gone = order[: max(used // 4, 1)]
-        self._count_lost(gone)
+        self._lost += _sum_losses(streams[gone])
         kept = np.sort(order[max(used // 4, 1) :])
         numbers = np.full(used, -1, np.int64)
         numbers[kept] = np.arange(len(kept))
         addresses = {self.key_of(int(stream)).address for stream in gone}
         for key in [key for key in self.templates if numbers[key[0]] < 0]:
-            self._forget(key, reindex=False)
+            self._forget(key)
         tables = self.tables
         tables.stream_keys[: len(kept)] = tables.stream_keys[kept]
         tables.streams[: len(kept)] = tables.streams[kept]
         tables.used[0] = len(kept)
-        self._renumber(numbers)
+        self.templates = {(int(numbers[stream]), number): each for (stream, number), each in self.templates.items()}
+        self.rows = {(int(numbers[stream]), number): row for (stream, number), row in self.rows.items()}
+        self._own = Counter(stream for stream, _ in self.rows)
+        for (stream, _), row in self.rows.items():
+            tables.plans[row, layout.OWNER] = stream
         for address in addresses - {self.key_of(stream).address for stream in range(len(kept))}:
             self.samplers.pop(address, None)
         self.given_up += len(gone)
-        index_streams(self.tables)
-        return numbers.tolist()
+        self._index_plans()
+        index_streams(tables)
 
     def exporters(self, most: int) -> Iterator[dict[str, Any]]:
-        """Yield what status shows of the streams that have sent most datagrams."""
         rows = self.tables.streams[: self.tables.used[0]]
         for stream in np.argsort(-rows[:, layout.STREAM_DATAGRAMS], kind="stable")[:most].tolist():
             key, row = self.key_of(stream), rows[stream]
@@ -243,68 +219,35 @@ class Registry:
                 "sampling": self.rate_of(stream) or None,
             }
 
-    def losses(self) -> tuple[dict[str, int], int]:
-        """Return the lost records and datagrams of all streams, and how often exporters were restarted."""
-        rows = self.tables.streams[: self.tables.used[0]]
-        of_records = np.isin(rows[:, layout.VERSION], (5, 10))
-        lost, restarts = _losses(rows)
-        records, datagrams = int(lost[of_records].sum()), int(lost[~of_records].sum())
-        total = {"records": self.lost["records"] + records, "datagrams": self.lost["datagrams"] + datagrams}
-        return total, self.restarts + int(restarts.sum())
-
-    def _count_lost(self, gone: Rows) -> None:
-        for row in self.tables.streams[gone]:
-            lost, restarts = _losses(row)
-            self.lost["records" if row[layout.VERSION] in (5, 10) else "datagrams"] += int(lost)
-            self.restarts += int(restarts)
+    def losses(self) -> list[int]:
+        """Return the lost records, the lost datagrams and the restarts of all exporters."""
+        found: list[int] = (self._lost + _sum_losses(self.tables.streams[: self.tables.used[0]])).tolist()
+        return found
 
     def _new_row(self, stream: int) -> int:
-        """Return a row for a plan; if there are too many, give up the one that was used least recently."""
+        """Return a row for a plan; if there are too many, give up those that were used least recently."""
         has_many = self._own[stream] >= self.limits.templates_each
-        if has_many or len(self._rows) >= self.limits.templates:
-            keys = [key for key in self._rows if key[0] == stream or not has_many]
-            oldest = sorted(keys, key=lambda key: self.tables.plans[self._rows[key], layout.PLAN_USED])
-            for key in oldest[: max(len(keys) // 4, 1)]:
-                self._forget(key, reindex=False)
-                self.given_up += 1
+        if has_many or not self._free:
+            keys = [key for key in self.rows if key[0] == stream or not has_many]
+            keys.sort(key=lambda key: self.tables.plans[self.rows[key], layout.PLAN_USED])
+            oldest = keys[: max(len(keys) // 4, 1)]
+            for key in oldest:
+                self._forget(key)
+            self.given_up += len(oldest)
             self._index_plans()
-        if self._free:
-            return self._free.pop()
-        self._plans += 1
-        return self._plans - 1
+        return self._free.pop()
 
-    def _forget(self, key: tuple[int, int], *, reindex: bool = True) -> None:
+    def _forget(self, key: tuple[int, int]) -> None:
         """Forget a template. Its row is free for another one once the rows are indexed anew."""
-        row = self._rows.pop(key)
+        row = self.rows.pop(key)
         self._own[key[0]] -= 1
-        self.templates.pop(key, None)
+        del self.templates[key]
         self.tables.plans[row, layout.KIND] = layout.GONE
         self.tables.plans[row, layout.OWNER] = -1
         self._free.append(row)
-        if reindex:
-            self._index_plans()
-
-    def _renumber(self, numbers: Rows) -> None:
-        self.templates = {(int(numbers[stream]), number): each for (stream, number), each in self.templates.items()}
-        self._rows = {(int(numbers[stream]), number): row for (stream, number), row in self._rows.items()}
-        self._own = Counter(stream for stream, _ in self._rows)
-        for (stream, _), row in self._rows.items():
-            self.tables.plans[row, layout.OWNER] = stream
-        self._index_plans()
-
-    def _compact_fields(self) -> None:
-        """Move the fields of the plans together: templates that changed have left theirs behind."""
-        at, plans, fields = 0, self.tables.plans, self.tables.fields.copy()
-        for row in self._rows.values():
-            if plans[row, layout.KIND] == layout.VARYING:
-                first, count = int(plans[row, layout.FIRST_FIELD]), int(plans[row, layout.FIELDS])
-                self.tables.fields[at : at + count] = fields[first : first + count]
-                plans[row, layout.FIRST_FIELD] = at
-                at += count
-        self._fields = at
 
     def _index_plans(self) -> None:
-        index_plans(self.tables, np.array(list(self._rows.values()), np.int64))
+        index_plans(self.tables, np.array(list(self.rows.values()), np.int64))
 
 
 def _power(least: int) -> int:
@@ -312,15 +255,19 @@ def _power(least: int) -> int:
 
 
 def _losses(streams: Rows) -> Any:
-    """Return what streams, or one of them, have lost, and their restarts, by what their numbers count (sequence.py)."""
+    """Return what streams, or one of them, have lost, and their restarts, by what their numbers count (layout.py)."""
     includes_own = streams[..., layout.SCORE] > 0
     lost = np.where(includes_own, streams[..., layout.OWN_LOST], streams[..., layout.LOST])
     return lost, np.where(includes_own, streams[..., layout.OWN_RESTARTS], streams[..., layout.RESTARTS])
 
 
-class Template(NamedTuple):
-    """A template of data or of options."""
+def _sum_losses(streams: Rows) -> Rows:
+    of_records = np.isin(streams[:, layout.VERSION], (5, 10))
+    lost, restarts = _losses(streams)
+    return np.array([lost[of_records].sum(), lost[~of_records].sum(), restarts.sum()], np.int64)
 
+
+class Template(NamedTuple):
     number: int
     fields: list[Field]  # none: it is withdrawn
     kind: int  # the id of its set: 0, 1 (NetFlow v9), 2, 3 (IPFIX); 1 and 3 are options
@@ -387,8 +334,6 @@ def _read_one(content: bytes, start: int, kind: int) -> Template:
 
 
 class Options(NamedTuple):
-    """What a record of options says."""
-
     sampler: int = 0
     rate: int = 0  # one packet in this many; 0 if it does not say
     boot: int = 0  # when the exporter was started, in nanoseconds; 0 if it does not say
@@ -425,7 +370,6 @@ def _variable_length(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _rate(values: dict[int, int]) -> int:
-    """Return the sampling rate that fields of options say: one packet in so many."""
     if values.get(305):  # samplingPacketInterval packets are taken, samplingPacketSpace are not
         return min((values[305] + values.get(306, 0)) // values[305] if 306 in values else values[305], 2**32 - 1)
     if values.get(309) and values.get(310):  # samplingSize of samplingPopulation
@@ -448,8 +392,6 @@ def state_folder() -> Path:
 
 
 class TemplateFile:
-    """The file of templates of one input."""
-
     def __init__(self, path: Path, warn: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._warn, self._clock = path, warn, clock
         self._written = -PAUSE
@@ -457,20 +399,17 @@ class TemplateFile:
         self._has_failed = False
 
     def load(self, registry: Registry) -> None:
+        def fits(content: Any) -> bool:
+            try:
+                _load(content, registry)
+            except (LookupError, OverflowError, TypeError, ValueError):
+                return False
+            return True
+
         try:
-            content = read_state(self._path, _fits, self._warn)
+            read_state(self._path, fits, self._warn)
         except (OutputError, OSError) as error:
             self._warn(str(error))
-            return
-        for each in content["exporters"] if content else []:
-            stream = registry.stream_of(StreamKey(int(each["address"], 16), each["version"], each["domain"]))
-            if stream is None:
-                break
-            for kind, record in each["templates"]:
-                for template in _templates(bytes.fromhex(record), kind):
-                    registry.learn(stream, template)
-            for sampler, rate in each["sampling"]:
-                registry.note_rate(stream, sampler, rate)
         registry.changed = False
 
     def save(self, registry: Registry, *, now: bool = False) -> None:
@@ -495,7 +434,7 @@ class TemplateFile:
 
 def _content(registry: Registry) -> list[dict[str, Any]]:
     plans, streams = registry.tables.plans, registry.tables.streams
-    by_use = sorted(registry.templates, key=lambda key: -plans[registry.row_of(key), layout.PLAN_USED])
+    by_use = sorted(registry.templates, key=lambda key: -plans[registry.rows[key], layout.PLAN_USED])
     kept: dict[int, list[Template]] = {}
     size = 0
     for key in by_use:
@@ -519,22 +458,17 @@ def _content(registry: Registry) -> list[dict[str, Any]]:
     return content
 
 
-def _templates(record: bytes, kind: int) -> list[Template]:
-    try:
-        return [template for template in read_templates(record, kind) if template.fields]
-    except BadTemplateError:  # of another release
-        return []
-
-
-def _fits(content: Any) -> bool:
-    try:
-        return content["format"] == FORMAT and all(_is_exporter(each) for each in content["exporters"])
-    except (TypeError, KeyError, ValueError):
-        return False
-
-
-def _is_exporter(each: Any) -> bool:
-    whole = all(type(each[name]) is int and 0 <= each[name] < 1 << 32 for name in ("version", "domain"))
-    numbers = all(0 <= kind <= 3 and bytes.fromhex(record) is not None for kind, record in each["templates"])
-    rates = all(type(number) is int and 0 <= number < 1 << 64 for pair in each["sampling"] for number in pair)
-    return whole and numbers and rates and 0 <= int(each["address"], 16) < 1 << 128
+def _load(content: Any, registry: Registry) -> None:
+    """Take what a file says; any of several exceptions if it is not what `_content` makes."""
+    if content["format"] != FORMAT:
+        raise ValueError
+    for each in content["exporters"]:
+        stream = registry.stream_of(StreamKey(int(each["address"], 16), each["version"], each["domain"]))
+        if stream < 0:
+            return
+        for kind, record in each["templates"]:
+            for template in read_templates(bytes.fromhex(record), kind):
+                if template.fields:
+                    registry.learn(stream, template)
+        for sampler, rate in each["sampling"]:
+            registry.note_rate(stream, int(sampler), int(rate))

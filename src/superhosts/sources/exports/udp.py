@@ -74,8 +74,6 @@ _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32
 
 @dataclass(frozen=True)
 class Listening:
-    """An address and a port, and how they are used."""
-
     scheme: str
     host: str
     port: int
@@ -84,14 +82,12 @@ class Listening:
 
     @property
     def state_file(self) -> Path | None:
-        """The file that keeps templates; None if nothing is kept."""
         if self.templates == NONE or self.scheme == "sflow":  # sFlow has no templates
             return None
         place = self.host.replace(":", "_").replace("%", "_") or "all"
         return Path(self.templates) if self.templates else state_folder() / f"templates-{place}-{self.port}.json"
 
     def resolve(self) -> tuple[int, Any]:
-        """Return the family and the address of the socket; OSError if there is no such address."""
         if not self.host:
             return socket.AF_INET, ("0.0.0.0", self.port)
         found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM, flags=socket.AI_PASSIVE)
@@ -99,7 +95,6 @@ class Listening:
 
 
 def parse_listening(text: str) -> Listening:
-    """Read the name of an input; UsageError if it makes no sense."""
     scheme, _, rest = text.partition(":")
     example = f"{scheme}://0.0.0.0:{PORTS[scheme]}"
     in_brackets = f"an IPv6 address stands in brackets, like {scheme}://[::1]:{PORTS[scheme]}"
@@ -137,19 +132,7 @@ def parse_listening(text: str) -> Listening:
     return listening
 
 
-@dataclass
-class _Reception:
-    """What the threads of the sockets share with the one that decodes."""
-
-    batches: queue.Queue[Batch]
-    stopped: threading.Event
-    quiet: list[bool]  # by socket: nothing has come for a moment
-    dropped: list[int]  # by socket
-
-
 class UdpSource(Source):
-    """Exports that are received on a port."""
-
     live = True
     replays = False
 
@@ -159,15 +142,13 @@ class UdpSource(Source):
         self._listening = listening
         self._settings = Settings(is_sflow=listening.scheme == "sflow", time="received", is_live=True)
         self._sockets = open_sockets(listening, name)
-        count = len(self._sockets)
-        self._reception = _Reception(queue.Queue(MOST_WAITING), threading.Event(), [False] * count, [0] * count)
-        self._collector: Collector | None = None
+        self._batches: queue.Queue[Batch] = queue.Queue(MOST_WAITING)
+        self._quiet = [False] * len(self._sockets)  # nothing has come for a moment
+        self._dropped = [0] * len(self._sockets)
         self._templates: TemplateFile | None = None
         self._blocks: Iterator[PacketBlock] | None = None
         self._threads: list[threading.Thread] = []
         self._first: PacketBlock = ()
-        self._bytes = 0
-        self._waits = False
         self._looked = 0.0
         self.counters.exports = [{"input": name, "sampling": None}]
 
@@ -189,25 +170,12 @@ class UdpSource(Source):
             yield first
         yield from self._blocks or self._read()
 
-    def position(self) -> int:
-        return self._bytes
-
-    def size(self) -> int | None:
-        return None
-
-    def waits(self) -> bool:
-        """Return True if nothing has come for a moment, and everything that came was read."""
-        return self._waits
-
-    def stop(self) -> None:
-        self._reception.stopped.set()
-
     def leave(self) -> None:
         """Let the threads end; the one that reads closes the sockets and keeps the templates."""
-        self._reception.stopped.set()
+        self._stopped = True
 
     def _read(self) -> Iterator[PacketBlock]:
-        collector = self._collector = Collector(self.counters, self._settings)
+        collector = Collector(self.counters, self._settings)
         path = self._listening.state_file
         if path is not None:
             self._templates = TemplateFile(path, self.counters.warn)
@@ -222,7 +190,7 @@ class UdpSource(Source):
             yield from collector.feed(empty_batch())
             yield from self._decode(collector)
         finally:
-            self._reception.stopped.set()
+            self._stopped = True
             for thread in threads:
                 thread.join()
             for each in self._sockets:
@@ -232,7 +200,7 @@ class UdpSource(Source):
 
     def _decode(self, collector: Collector) -> Iterator[PacketBlock]:
         """Decode what was received; yield it when nothing more waits, or a block is full."""
-        batches, has_rows, taken = self._reception.batches, False, time.monotonic()
+        batches, has_rows, taken = self._batches, False, time.monotonic()
         while True:
             if has_rows and time.monotonic() - taken > LONGEST_WAIT:
                 self._look(collector)
@@ -245,10 +213,10 @@ class UdpSource(Source):
                 if has_rows:
                     has_rows, taken = False, time.monotonic()
                     yield collector.take()
-                elif self._reception.stopped.is_set() and not any(thread.is_alive() for thread in self._threads):
+                elif self._stopped and not any(thread.is_alive() for thread in self._threads):
                     return
                 else:
-                    self._waits = all(self._reception.quiet) and batches.empty()
+                    self._waits = all(self._quiet) and batches.empty()
                 continue
             self._waits = False
             has_rows = True
@@ -256,8 +224,7 @@ class UdpSource(Source):
             yield from collector.feed(batch)
 
     def _look(self, collector: Collector, *, now: bool = False) -> None:
-        """Keep new templates, and bring the status up to date."""
-        collector.dropped = sum(self._reception.dropped)
+        collector.dropped = sum(self._dropped)
         if self._templates is not None:
             self._templates.save(collector.registry, now=now)
         if now or time.monotonic() - self._looked >= STATUS_PAUSE:
@@ -265,30 +232,31 @@ class UdpSource(Source):
             self.counters.exports = [collector.status(self.name)]
 
     def _receive(self, number: int) -> None:
-        reception, stage, file = self._reception, new_stage(), self._sockets[number].fileno()
+        stage, file = new_stage(), self._sockets[number].fileno()
         until = math.inf
         while True:
-            is_last = reception.stopped.is_set()  # what is in the kernel's buffer is still read, but not for ever
-            block, datagrams, peers = new_batch()
+            is_last = self._stopped  # what is in the kernel's buffer is still read, but not for ever
+            block = np.empty(BATCH_BYTES, np.uint8)  # memory that is never written costs nothing
+            datagrams = np.zeros((BATCH_DATAGRAMS, DATAGRAM_SLOTS), np.int64)
+            peers = np.zeros((BATCH_DATAGRAMS, 2), np.uint64)
             count = receive(file, stage, block, datagrams, peers)
             until = min(until, time.monotonic() + LINGER) if is_last else until  # The first call may compile.
-            reception.dropped[number] = int(stage.state[DROPPED])
-            reception.quiet[number] = count == 0
+            self._dropped[number] = int(stage.state[DROPPED])
+            self._quiet[number] = count == 0
             if count:
-                _put(reception, Batch(block, datagrams[:count], peers[:count]))
+                self._put(Batch(block, datagrams[:count], peers[:count]))
             if is_last and (not count or time.monotonic() >= until):
                 return
 
-
-def _put(reception: _Reception, batch: Batch) -> None:
-    """Hand a batch over; wait while too many wait already."""
-    while True:
-        try:
-            reception.batches.put(batch, timeout=IDLE)
-            return
-        except queue.Full:
-            if reception.stopped.is_set():
+    def _put(self, batch: Batch) -> None:
+        """Hand a batch over; wait while too many wait already."""
+        while True:
+            try:
+                self._batches.put(batch, timeout=IDLE)
                 return
+            except queue.Full:
+                if self._stopped:
+                    return
 
 
 class Stage(NamedTuple):
@@ -387,7 +355,6 @@ def receive(file: int, stage: Stage, block: Bytes, datagrams: Rows, peers: NDArr
 
 
 def open_sockets(listening: Listening, name: str) -> list[socket.socket]:
-    """Bind the sockets of an input; InputError says what is in the way."""
     if sys.platform != "linux":
         raise InputError("flow exports are received on Linux only; elsewhere read captures of them", file=name)
     opened: list[socket.socket] = []
@@ -397,7 +364,14 @@ def open_sockets(listening: Listening, name: str) -> list[socket.socket]:
     except OSError as error:
         for each in opened:
             each.close()
-        raise InputError(_reason(error, listening), file=name) from None
+        reasons = {
+            errno.EADDRINUSE: f"port {listening.port} is in use: another program receives there; "
+            "stop it, or choose another port",
+            errno.EACCES: f"port {listening.port} is for privileged programs only; choose one from 1024 on",
+            errno.EADDRNOTAVAIL: f"{listening.host} is no address of this machine; use 0.0.0.0 or [::] for all of them",
+        }
+        reason = reasons.get(error.errno or 0, f"cannot receive: {error.strerror or error}")
+        raise InputError(reason, file=name) from None
     return opened
 
 
@@ -421,19 +395,3 @@ def _open_one(listening: Listening) -> socket.socket:
         own.close()
         raise
     return own
-
-
-def _reason(error: OSError, listening: Listening) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return f"port {listening.port} is in use: another program receives there; stop it, or choose another port"
-    if error.errno == errno.EACCES:
-        return f"port {listening.port} is for privileged programs only; choose one from 1024 on"
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"{listening.host} is no address of this machine; use 0.0.0.0 or [::] for all of them"
-    return f"cannot receive: {error.strerror or error}"
-
-
-def new_batch() -> tuple[Bytes, Rows, NDArray[np.uint64]]:
-    """Return room for a batch of datagrams. Memory that is never written costs nothing."""
-    datagrams = np.zeros((BATCH_DATAGRAMS, DATAGRAM_SLOTS), np.int64)
-    return np.empty(BATCH_BYTES, np.uint8), datagrams, np.zeros((BATCH_DATAGRAMS, 2), np.uint64)

@@ -10,7 +10,7 @@ both wanted, a packet in a tunnel is two rows, and ipv4 and ipv6 count rows; `pa
 | `links.py` | link types, and what may stand before the outermost IP header |
 | `headers.py` | IP headers: tunnels, protocol, ports and flags; `find_headers` returns those that count |
 
-They are scalar functions, compiled into the walks (`walk.py`, `livecapture/ring.py`, flow exports).
+They are scalar functions, compiled into the walks (`walk.py`, `livecapture.py`, flow exports).
 
 Why an own parser: a Python object for each packet costs microseconds (dpkt 0.06 to 0.3 million packets/s, scapy
 0.004), a compiled walk over the bytes costs nanoseconds.

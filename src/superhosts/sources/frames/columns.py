@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import Details, PacketBatch, PacketBlock
 from superhosts.jit.cache import compiled
-from superhosts.jit.pool import Lender
+from superhosts.jit.memory import Lender
 from superhosts.sources.base import Sampling, SourceCounters, Wants
 
 Tally = NDArray[np.int64]
@@ -36,7 +36,6 @@ _LATEST = 2**63 - 1
 
 
 def wants_of(wants: Wants) -> int:
-    """Return the content of the slot WANTS."""
     sampled = SAMPLED * (wants.sampling is not None)
     return DETAILS * wants.details | {"outer": 0, "inner": INNER, "both": BOTH}[wants.tunnels] | sampled
 
@@ -56,8 +55,6 @@ _U = np.uint64
 
 
 class Sampled(NamedTuple):
-    """What a walk needs to know of the sample."""
-
     start: int  # of the window whose sample it is, and its end; details of packets of other times are read
     end: int
     limit: Any  # the largest hash; uint64, like the words of the hash
@@ -95,8 +92,6 @@ _Span = tuple[int, int]  # the earliest and the latest time
 
 
 class Columns(NamedTuple):
-    """Room for the packets of one walk, over frames or over flow exports."""
-
     src4: NDArray[np.uint32]
     dst4: NDArray[np.uint32]
     time4: NDArray[np.int64]
@@ -109,39 +104,26 @@ class Columns(NamedTuple):
 
 def new_columns(ipv4: int, ipv6: int, details: bool = False) -> Columns:
     """Return columns for this many rows of each family. Memory that is never written costs nothing."""
-    return Columns(
-        np.empty(ipv4, np.uint32),
-        np.empty(ipv4, np.uint32),
-        np.empty(ipv4, np.int64),
-        np.empty((ipv6, 2), np.uint64),
-        np.empty((ipv6, 2), np.uint64),
-        np.empty(ipv6, np.int64),
-        np.empty(ipv4 if details else 0, np.uint64),
-        np.empty(ipv6 if details else 0, np.uint64),
-    )
+    return ColumnLender(ipv4, ipv6, details).borrow()
 
 
 def written(columns: Columns, tally: Tally) -> Columns:
-    """Return the rows of the columns that a walk has written, as views."""
     return first_rows(columns, int(tally[IPV4]), int(tally[IPV6]))
 
 
 def first_rows(columns: Columns, narrow: int, wide: int) -> Columns:
-    """Return the first rows of both families, as views."""
     src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
     first = src4[:narrow], dst4[:narrow], time4[:narrow]
     return Columns(*first, src6[:wide], dst6[:wide], time6[:wide], details4[:narrow], details6[:wide])
 
 
 def copied(columns: Columns) -> Columns:
-    """Return a copy."""
     src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
     first = src4.copy(), dst4.copy(), time4.copy()
     return Columns(*first, src6.copy(), dst6.copy(), time6.copy(), details4.copy(), details6.copy())
 
 
 def take(columns: Columns, tally: Tally, counters: SourceCounters) -> PacketBlock:
-    """Count the packets that a walk has found and return those with addresses: the rows that it has written."""
     counts = tally.tolist()
     counters.packets += counts[PACKETS]
     counters.ipv4 += counts[IPV4]
@@ -154,7 +136,6 @@ def take(columns: Columns, tally: Tally, counters: SourceCounters) -> PacketBloc
 
 
 def block_of(columns: Columns, span4: _Span | None = None, span6: _Span | None = None, *, details: bool) -> PacketBlock:
-    """Return columns as a block, given the earliest and the latest time of each family where they are known."""
     src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
     block: PacketBlock = ()
     if len(time4):
@@ -179,7 +160,6 @@ class ColumnLender:
 
     @property
     def made(self) -> int:
-        """Times that memory came from the system."""
         return self._narrow.made + self._wide.made
 
     def borrow(self) -> Columns:

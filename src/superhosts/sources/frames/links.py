@@ -156,7 +156,6 @@ def link_of(link_type: int) -> int:
 
 
 def unsupported(link_type: int) -> str:
-    """Return the message for a link type that is not supported."""
     name = f" ({_NAMES[link_type]})" if link_type in _NAMES else ""
     return (
         f"link type {link_type}{name} is not supported; "

@@ -1,14 +1,12 @@
 """Writes packets to capture files: .pcap, .pcap.zst and .parquet, whole or not at all.
 
-A .pcap is the classic format with nanosecond times, little-endian, link type Ethernet. A packet carries no more than
-its addresses need: an Ethernet header (locally administered addresses), an IPv4 or IPv6 header and an empty UDP
-datagram to the discard port; lengths and checksums (IPv4 header; UDP where IPv6 demands it) are right. A .pcap.zst is
-the same bytes in one Zstandard frame. A .parquet has three columns: `time` (timestamp in nanoseconds, UTC), `src` and
-`dst` (addresses as text).
+A .pcap is the classic format with nanosecond times, little-endian, link type Ethernet. A packet is an Ethernet header
+(locally administered addresses), an IPv4 or IPv6 header and an empty UDP datagram to the discard port; lengths and
+checksums are right. A .pcap.zst is the same bytes in one Zstandard frame. A .parquet has three columns: `time`
+(timestamp in nanoseconds, UTC), `src` and `dst` (addresses as text).
 
-A block's families are merged by time, so that a file of time-ordered blocks is in time order. Everything goes to a
-temporary file in the same folder first, which takes the wanted name when it is complete: nobody ever sees half a
-capture, and a failure leaves nothing behind.
+A block's families are merged by time. Everything goes to a temporary file in the same folder first, which takes the
+wanted name when it is complete: nobody ever sees half a capture, and a failure leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +36,6 @@ KINDS = (".pcap.zst", ".pcap", ".parquet")
 ZSTD_LEVEL = 1
 
 Bytes = NDArray[np.uint8]
-Write = Callable[[PacketBlock], None]
 
 _FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 262_144, 1)  # nanoseconds; link type 1 is Ethernet
 _ETHERNET = bytes.fromhex("020000000001020000000002")
@@ -52,38 +49,25 @@ _FRAMES = {
 _PLACES = {4: (16 + 26, 16 + 24, 0x4500 + 28 + 0x4000 + 0x4011), 6: (16 + 22, 16 + 60, 17 + 8 + 9 + 9 + 8)}
 
 
-class Written(NamedTuple):
-    """What was written to a capture."""
-
-    packets: int
-    bytes: int
-
-
 def capture_kind(path: Path) -> str:
-    """Return the ending that says how to write a capture."""
     for kind in KINDS:
         if path.name.endswith(kind) and path.name != kind:
             return kind
     raise UsageError(f"{path}: the name of a capture ends in .pcap, .pcap.zst or .parquet")
 
 
-def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> Written:
-    """Write all packets of `blocks` to `path`, in the format that its name says."""
+def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> tuple[int, int]:
+    """Write all packets of `blocks` to `path`, in the format that its name says; return how many, and the bytes."""
     kind = capture_kind(path)
-    opened: Callable[[Path], AbstractContextManager[Write]] = {
-        ".pcap": _open_pcap,
-        ".pcap.zst": _open_zstd,
-        ".parquet": _open_parquet,
-    }[kind]
     packets = 0
     with output_errors(path), replacing(replaceable(path), durable=False) as part:
-        with opened(part) as write:
+        with _opened(part, kind) as write:
             for block in blocks:
                 if any(len(batch) for batch in block):
                     write(block)
                     packets += sum(len(batch) for batch in block)
         size = part.stat().st_size
-    return Written(packets, size)
+    return packets, size
 
 
 def is_written_here(path: Path) -> bool:
@@ -91,56 +75,40 @@ def is_written_here(path: Path) -> bool:
 
     The Ethernet addresses of synthetic packets are no vendor's, so a real capture does not have them.
     """
+    import zstandard
+
     kind = capture_kind(path)
     if kind == ".parquet":
-        return _has_columns(path)
-    start = len(_FILE_HEADER) + 16
-    head = _first_bytes(path, start + len(_ETHERNET), compressed=kind == ".pcap.zst")
+        pa, pq = _arrow()
+        with contextlib.suppress(OSError, pa.ArrowException):
+            return list(pq.read_schema(path).names) == ["time", "src", "dst"]
+        return False
+    start, head = len(_FILE_HEADER) + 16, b""
+    with contextlib.suppress(OSError, zstandard.ZstdError), path.open("rb") as file:
+        stream = zstandard.ZstdDecompressor().stream_reader(file) if kind == ".pcap.zst" else file
+        head = stream.read(start + len(_ETHERNET))
     return head[: len(_FILE_HEADER)] == _FILE_HEADER and head[start:] in (b"", _ETHERNET)
 
 
-def _first_bytes(path: Path, size: int, *, compressed: bool) -> bytes:
-    """Return the first bytes of a file, decompressed; none if it cannot be read."""
+@contextmanager
+def _opened(part: Path, kind: str) -> Iterator[Callable[[PacketBlock], None]]:
+    """Yield a function that writes a block to a new capture of a kind."""
     import zstandard
 
-    with contextlib.suppress(OSError, zstandard.ZstdError), path.open("rb") as file:
-        if not compressed:
-            return file.read(size)
-        with zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            return bytes(stream.read(size))
-    return b""
-
-
-def _has_columns(path: Path) -> bool:
-    pa, pq = _arrow()
-    with contextlib.suppress(OSError, pa.ArrowException):
-        return list(pq.read_schema(path).names) == ["time", "src", "dst"]
-    return False
-
-
-@contextmanager
-def _open_pcap(part: Path) -> Iterator[Write]:
-    with part.open("wb", buffering=0) as file:
-        file.write(_FILE_HEADER)
-        yield lambda block: _write_all(file, pack_block(block).data)
-
-
-@contextmanager
-def _open_zstd(part: Path) -> Iterator[Write]:
-    import zstandard
-
-    compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True)
-    with part.open("wb") as file, compressor.stream_writer(file) as stream:
-        stream.write(_FILE_HEADER)
-        yield lambda block: _write_all(stream, pack_block(block).data)
-
-
-@contextmanager
-def _open_parquet(part: Path) -> Iterator[Write]:
-    pa, pq = _arrow()
-    schema = pa.schema([("time", pa.timestamp("ns", "UTC")), ("src", pa.string()), ("dst", pa.string())])
-    with pq.ParquetWriter(part, schema, compression="zstd") as writer:
-        yield lambda block: writer.write_table(pa.table(_columns(block, pa), schema=schema))
+    if kind == ".parquet":
+        pa, pq = _arrow()
+        schema = pa.schema([("time", pa.timestamp("ns", "UTC")), ("src", pa.string()), ("dst", pa.string())])
+        with pq.ParquetWriter(part, schema, compression="zstd") as writer:
+            yield lambda block: writer.write_table(pa.table(_columns(block, pa), schema=schema))
+    elif kind == ".pcap":
+        with part.open("wb", buffering=0) as file:
+            file.write(_FILE_HEADER)
+            yield lambda block: _write_all(file, pack_block(block).data)
+    else:
+        compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL, write_checksum=True)
+        with part.open("wb") as packed, compressor.stream_writer(packed) as stream:
+            stream.write(_FILE_HEADER)
+            yield lambda block: _write_all(stream, pack_block(block).data)
 
 
 def _arrow() -> tuple[Any, Any]:
@@ -159,7 +127,6 @@ def _write_all(file: Any, data: memoryview) -> None:
 
 
 def _columns(block: PacketBlock, pa: Any) -> dict[str, Any]:
-    """Turn a block into the columns of a table, in time order."""
     time = np.concatenate([batch.time for batch in block])
     order = np.argsort(time, kind="stable")
     columns: dict[str, Any] = {"time": pa.array(time[order]).cast(pa.timestamp("ns", "UTC"))}
@@ -179,7 +146,6 @@ def _texts(family: int, addresses: NDArray[Any], pa: Any) -> Any:
 
 
 def _octets(family: int, addresses: NDArray[Any]) -> Bytes:
-    """Addresses as rows of 4 or 16 bytes, in network order."""
     swapped = np.ascontiguousarray(addresses.astype(">u4" if family == 4 else ">u8"))
     return swapped.view(np.uint8).reshape(len(addresses), 4 if family == 4 else 16)
 
@@ -299,7 +265,6 @@ def make_traffic(
     family: str | int,
     window: str,
 ) -> Traffic:
-    """Return the parameters of traffic, from values as callers write them."""
     families: dict[str | int, Family] = {4: 4, 6: 6, "4": 4, "6": 6, "both": "both"}
     if family not in families:
         raise UsageError(f"{setting('family', family)}: choose 4, 6 or both")
@@ -329,10 +294,10 @@ def write_traffic(capture: Path, blocks: Iterable[PacketBlock], tally: Tally) ->
     truth = truth_path(capture)
     # The truth's file is opened first: if that fails, no capture without its truth is left behind.
     with output_errors(truth), replacing(replaceable(truth), durable=False) as part:
-        written = write_capture(capture, _counted(blocks, tally))
+        packets, size = write_capture(capture, _counted(blocks, tally))
         rows = tally.rows()
         write_rows(part, rows)
-    return Synthetic(capture, truth, written.packets, tally.flows, tally.super_hosts, written.bytes, rows)
+    return Synthetic(capture, truth, packets, tally.flows, tally.super_hosts, size, rows)
 
 
 def _counted(blocks: Iterable[PacketBlock], tally: Tally) -> Iterator[PacketBlock]:

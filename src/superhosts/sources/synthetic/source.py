@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from superhosts.core.pairs import PacketBatch, PacketBlock
+from superhosts.core.pairs import PacketBlock
 from superhosts.core.units import SECOND, parse_count, parse_duration
 from superhosts.errors import UsageError
 from superhosts.sources.base import Scheme, Source, SourceCounters
@@ -54,34 +54,29 @@ class SyntheticSource(Source):
         self._made = 0  # packets, seen or not
 
     def first_time(self) -> int | None:
-        """Time at which the first window begins."""
         return self._traffic.first_window
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets that are seen, once."""
         random = np.random.default_rng([self._traffic.seed, self._part])
         for block in packet_blocks(self._traffic):
             self._made += sum(len(batch) for batch in block)
-            seen = block if self._share == 1 else tuple(_choose(batch, self._share, random) for batch in block)
+            seen = (
+                block
+                if self._share == 1
+                else tuple(batch.take(random.random(len(batch)) < self._share) for batch in block)
+            )
             self.counters.count(seen)
             yield seen
 
     def again(self) -> Source:
-        """Return the same traffic, from its beginning."""
         return SyntheticSource(self.name, self._traffic, self._share, self._part)
 
     def position(self) -> int:
-        """Packets made so far, seen or not."""
         return self._made
 
     def size(self) -> int | None:
         """Packets of all windows, seen or not."""
         return self._traffic.all_packets
-
-
-def _choose(batch: PacketBatch, share: float, random: np.random.Generator) -> PacketBatch:
-    chosen = random.random(len(batch)) < share
-    return batch.take(chosen)
 
 
 def _family(text: str) -> Any:

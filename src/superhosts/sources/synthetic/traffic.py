@@ -1,7 +1,7 @@
 """Synthetic backbone traffic, the same for the same seed, with an exact answer.
 
 A flow is one distinct (inner host, outer peer) pair of a window. A window has exactly `flows` of them and exactly
-`packets` packets, at least one per flow. What the flows look like:
+`packets` packets, at least one per flow. With both families one third of everything is IPv6.
 
 * Inner hosts have a heavy tail of peers (below), and exactly `super_hosts` of them have 1024 or more.
 * Ordinary hosts choose most of their peers among popular servers (Zipf), so that some outer hosts have very many inner
@@ -10,9 +10,6 @@ A flow is one distinct (inner host, outer peer) pair of a window. A window has e
   with spoofed sources. Their flows have one packet each, sent mostly by the scanner, mostly to the victim; the other
   flows have a heavy tail of packets, and each packet goes out or in with equal chance.
 * Packets come in bursts of a thousand flows that are under way at a time ("trains"), or in random order ("shuffled").
-
-Counts are per window. With both families one third of everything is IPv6. Windows are aligned to the epoch, as the
-rest of the package cuts them. Hosts keep their addresses from window to window, scanners and victims do not.
 
 Sizes. The number of hosts with at least x peers follows a bounded Pareto law, S·((x/θ)^−a − q)/(1 − q) with a = 1.05,
 θ = 1024, q = (cap/θ)^−a and cap = 200 000, S being the number of super hosts asked for. Sizes are drawn one per stratum
@@ -26,11 +23,7 @@ Addresses. A host's rank is scattered over 2^m slots, one to one; a slot is a pl
 so that longer windows mean something; scanners and victims wear another one in each window.
 
 Random numbers of the compiled loops are hashes of a key and a counter, one sequence per host or per flow: what is drawn
-does not depend on how many threads draw it, and a loop that runs twice over the same flows draws the same numbers
-without storing them.
-
-Benchmarks take the arrays (`window_hosts`, `window_flows`, `window_packets`), pipelines take `packet_blocks`.
-Memory follows the flows and packets of one window: 8 bytes a flow and 4 a packet while streaming.
+does not depend on how many threads draw it. Memory is 8 bytes a flow and 4 a packet of one window while streaming.
 """
 
 from __future__ import annotations
@@ -68,7 +61,6 @@ _S11 = np.uint64(11)
 
 @compiled
 def mix(x: np.uint64) -> np.uint64:
-    """Scramble 64 bits, one to one."""
     x = (x ^ (x >> _S30)) * _MIX_1
     x = (x ^ (x >> _S27)) * _MIX_2
     return x ^ (x >> _S31)
@@ -264,35 +256,9 @@ Sizes = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The inner hosts of one window and family: peers, behaviour and slot of each, largest tail hosts first."""
-
-    sizes: Sizes
-    kinds: NDArray[np.uint8]
-    slots: Words
-
-    @property
-    def offsets(self) -> Sizes:
-        """Where each host's flows begin, and the end of the last."""
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes)])
-
-
 def generator(*words: int) -> np.random.Generator:
     """Return the random generator (PCG64) of one purpose: seed, then whatever tells the purpose from others."""
     return np.random.Generator(np.random.PCG64(list(words)))
-
-
-def parse_inner(text: str, family: int) -> tuple[int, int]:
-    """Network address and prefix length of the monitored network, whose size must suit the model."""
-    try:
-        network: Any = ipaddress.ip_network(text)
-    except ValueError as error:
-        raise UsageError(f"inner network {text!r}: {error}") from None
-    shortest, longest = (4, 24) if family == 4 else (16, 48)
-    if network.version != family or not shortest <= network.prefixlen <= longest:
-        raise UsageError(f"inner network {text!r}: synthetic IPv{family} traffic needs a /{shortest} to a /{longest}")
-    return int(network.network_address), int(network.prefixlen)
 
 
 def _tail_flows(supers: int, cap: float, low: float) -> float:
@@ -373,18 +339,6 @@ def small_sizes(random: np.random.Generator, flows: int, most: int) -> Sizes:
     return small
 
 
-def slot_bits(supers: int, flows: int, host_bits: int) -> int:
-    """Bits of the slots that addresses are taken from, the same for all windows of a traffic; many stay free."""
-    hosts, rest = 0, float(flows)
-    if supers:
-        low, cap = tail_bounds(supers, flows)
-        hosts = _tail_length(supers, low, cap)
-        # What the tail really takes varies with its few largest hosts: leave room for more small ones.
-        rest = max(0.25 * flows, flows - 0.7 * _tail_flows(supers, cap, low))
-    hosts += int(rest / SMALL_MEAN)
-    return min(host_bits, (hosts + hosts // 2 + 2 * supers + 64).bit_length())
-
-
 def kinds_of(sizes: Sizes, supers: int) -> NDArray[np.uint8]:
     """What hosts do: among super hosts 1 in 16 sweeps, 1 in 16 probes at random, 1 in 16 is a victim of floods."""
     rank = np.arange(len(sizes))
@@ -455,7 +409,7 @@ def outer_blocks(random: np.random.Generator, network: tuple[int, int] | None) -
 
 
 def _mix(numbers: Words) -> Words:
-    """Scramble 64-bit numbers, one to one (the array form of `loops.mix`)."""
+    """Scramble 64-bit numbers, one to one (the array form of `mix`)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return numbers ^ (numbers >> np.uint64(31))
@@ -508,12 +462,10 @@ class Traffic:
 
     @property
     def families(self) -> tuple[int, ...]:
-        """The address families of this traffic."""
         return (4, 6) if self.family == "both" else (self.family,)
 
     @property
     def all_packets(self) -> int:
-        """Packets of all windows."""
         return self.packets * self.windows
 
     @property
@@ -522,8 +474,16 @@ class Traffic:
         return (self.start - self.start % self.window_seconds) * SECOND
 
     def network(self, family: int) -> tuple[int, int]:
-        """Address and prefix length of the monitored network."""
-        return parse_inner(self.inner if family == 4 else self.inner6, family)
+        """Address and prefix length of the monitored network, whose size must suit the model."""
+        text, shortest, longest = (self.inner, 4, 24) if family == 4 else (self.inner6, 16, 48)
+        try:
+            network: Any = ipaddress.ip_network(text)
+        except ValueError as error:
+            raise UsageError(f"inner network {text!r}: {error}") from None
+        if network.version != family or not shortest <= network.prefixlen <= longest:
+            wanted = f"synthetic IPv{family} traffic needs a /{shortest} to a /{longest}"
+            raise UsageError(f"inner network {text!r}: {wanted}")
+        return int(network.network_address), int(network.prefixlen)
 
     def share(self, family: int) -> Share:
         """What a family gets of each window: all, or with both families one third for IPv6 and the rest for IPv4."""
@@ -546,153 +506,139 @@ class Share(NamedTuple):
 
 def window_hosts(traffic: Traffic, window: int, family: int | None = None) -> tuple[Addresses, NDArray[np.int64]]:
     """Inner hosts of a window and their exact numbers of peers."""
-    family = _one_family(traffic, family)
-    plan = _plan(traffic, window, family)
-    return _host_addresses(traffic, family, plan.slots), plan.sizes
+    made = _Window(traffic, window, family)
+    return made.hosts, made.sizes
 
 
 def window_flows(traffic: Traffic, window: int, family: int | None = None) -> tuple[Addresses, Addresses]:
     """Hosts and peers of a window's distinct pairs, host by host: uint32 (n,), for IPv6 uint64 (n, 2)."""
-    family = _one_family(traffic, family)
-    plan = _plan(traffic, window, family)
-    peers = _draw_peers(traffic, window, family, plan)
-    hosts: Addresses = np.repeat(_host_addresses(traffic, family, plan.slots), plan.sizes, axis=0)  # type: ignore[assignment]
-    return hosts, _peer_addresses(traffic, family, peers)
+    made = _Window(traffic, window, family)
+    hosts: Addresses = np.repeat(made.hosts, made.sizes, axis=0)  # type: ignore[assignment]
+    return hosts, made.outer_addresses(made.draw_peers())
 
 
 def window_packets(
     traffic: Traffic, window: int, order: Order = "trains", family: int | None = None
 ) -> NDArray[np.uint32]:
     """Flow of each packet of a window, in the order of the link: an index into the arrays of `window_flows`."""
-    family = _one_family(traffic, family)
-    return _order_packets(traffic, window, family, _plan(traffic, window, family), order)
+    return _Window(traffic, window, family).order_packets(order)
 
 
 def packet_blocks(traffic: Traffic, order: Order = "trains") -> Iterator[PacketBlock]:
     """Yield the packets of all windows in time order. No block spans two windows."""
+    count = -(-traffic.packets // BLOCK)
     for window in range(traffic.windows):
-        streams = [_Stream(traffic, window, family, order) for family in traffic.families]
-        count = -(-traffic.packets // BLOCK)
-        for number in range(count):
-            batches = [stream.batch(number, count) for stream in streams]
+        streams = [_Window(traffic, window, family).batches(order, count) for family in traffic.families]
+        for batches in zip(*streams, strict=True):
             yield tuple(batch for batch in batches if len(batch))
 
 
-class _Stream:
-    """Packets of one family in one window, split into batches of equal time."""
-
-    def __init__(self, traffic: Traffic, window: int, family: int, order: Order) -> None:
-        plan = _plan(traffic, window, family)
-        self.traffic, self.family = traffic, family
-        self.start = traffic.first_window + window * traffic.window_seconds * SECOND
-        self.random = generator(traffic.seed, _PACKETS, family, window)
-        self.order = _order_packets(traffic, window, family, plan, order)
-        self.peers = _draw_peers(traffic, window, family, plan)
-        self.host_of = np.repeat(np.arange(len(plan.sizes), dtype=np.uint32), plan.sizes)
-        self.hosts = _host_addresses(traffic, family, plan.slots)
-        # Of 256 packets, this many are sent by the inner host. Scanners get few answers, victims send few.
-        self.outward = np.array([128, 128, 240, 240, 12], np.uint16)[plan.kinds]
-
-    def batch(self, number: int, count: int) -> PacketBatch:
-        """Packets of the number-th of `count` equal parts of the window."""
-        packets, length = len(self.order), self.traffic.window_seconds * SECOND
-        first, last = packets * number // count, packets * (number + 1) // count
-        place = np.arange(first, last) + self.random.random(last - first)
-        if first == 0:
-            place[:1] = 0.0  # a window's first packet comes at its very start
-        time = (place * (length / packets)).astype(np.int64)
-        # Packets keep to the part's time, so that batches of two families never overlap the next block.
-        np.clip(time, length * number // count, length * (number + 1) // count - 1, out=time)
-        time += self.start
-        flows = self.order[first:last]
-        ranks = self.host_of[flows]
-        hosts, peers = self.hosts[ranks], _peer_addresses(self.traffic, self.family, self.peers[flows])
-        out = self.random.integers(0, 256, last - first, dtype=np.uint8) < self.outward[ranks]
-        if self.family == 6:
-            out = out[:, np.newaxis]
-        return PacketBatch(self.family, np.where(out, hosts, peers), np.where(out, peers, hosts), time)
-
-
-def _one_family(traffic: Traffic, family: int | None) -> int:
-    """Return the family asked for if the traffic has it; by default its only one."""
-    if family is None and len(traffic.families) > 1:
-        raise UsageError("this traffic has both families: say family=4 or family=6")
-    family = traffic.families[0] if family is None else family
-    if family not in traffic.families:
-        raise UsageError(f"this traffic has no IPv{family}")
-    return family
-
-
 def _bits(traffic: Traffic, family: int) -> int:
-    """Bits of the slots from which the inner hosts of a family take their addresses."""
-    share, length = traffic.share(family), traffic.network(family)[1]
-    return slot_bits(share.super_hosts, share.flows, (32 if family == 4 else 64) - length)
-
-
-def _plan(traffic: Traffic, window: int, family: int) -> Plan:
-    """Sizes, behaviour and slots of a window's inner hosts."""
-    if not 0 <= window < traffic.windows:
-        raise UsageError(f"window {window}: this traffic has windows 0 to {traffic.windows - 1}")
+    """Bits of the slots that inner hosts take their addresses from, the same for all windows; many stay free."""
     flows, _, supers = traffic.share(family)
-    random = generator(traffic.seed, _SIZES, family, window)
-    bits = _bits(traffic, family)
-    tail = tail_sizes(random, supers, flows)
-    small = small_sizes(random, flows - int(tail.sum()), (3 << bits) // 4 - len(tail))
-    sizes = np.concatenate([tail, small])
-    kinds = kinds_of(sizes, supers)
-    ranks = np.arange(len(sizes), dtype=np.uint64)
-    # Scanners and victims come from the far end of the ranks, away from other hosts, and change with the window.
-    planted = np.flatnonzero(kinds >= SWEEP)
-    spare = (1 << bits) - len(sizes)
-    ranks[planted] = (1 << bits) - 1 - (window * len(planted) + np.arange(len(planted))) % spare
-    return Plan(sizes, kinds, scatter(ranks, bits, _key(traffic, _POPULATION, family)))
+    hosts, rest = 0, float(flows)
+    if supers:
+        low, cap = tail_bounds(supers, flows)
+        hosts = _tail_length(supers, low, cap)
+        # What the tail really takes varies with its few largest hosts: leave room for more small ones.
+        rest = max(0.25 * flows, flows - 0.7 * _tail_flows(supers, cap, low))
+    hosts += int(rest / SMALL_MEAN)
+    most = (32 if family == 4 else 64) - traffic.network(family)[1]
+    return min(most, (hosts + hosts // 2 + 2 * supers + 64).bit_length())
 
 
-def _key(traffic: Traffic, purpose: int, family: int, window: int = 0) -> int:
-    return int(generator(traffic.seed, purpose, family, window).integers(1 << 62))
+class _Window:
+    """One family in one window: the inner hosts, largest tail hosts first, their peers and their packets."""
+
+    def __init__(self, traffic: Traffic, window: int, family: int | None) -> None:
+        if family is None and len(traffic.families) > 1:
+            raise UsageError("this traffic has both families: say family=4 or family=6")
+        self.family = family = traffic.families[0] if family is None else family
+        if family not in traffic.families:
+            raise UsageError(f"this traffic has no IPv{family}")
+        if not 0 <= window < traffic.windows:
+            raise UsageError(f"window {window}: this traffic has windows 0 to {traffic.windows - 1}")
+        self.traffic, self.number, self.network = traffic, window, traffic.network(family)
+        flows, self.packets, supers = traffic.share(family)
+        random, bits = self._random(_SIZES), _bits(traffic, family)
+        tail = tail_sizes(random, supers, flows)
+        small = small_sizes(random, flows - int(tail.sum()), (3 << bits) // 4 - len(tail))
+        self.sizes = np.concatenate([tail, small])
+        self.offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes)])  # of each host's flows
+        self.kinds = kinds_of(self.sizes, supers)
+        ranks = np.arange(len(self.sizes), dtype=np.uint64)
+        # Scanners and victims come from the far end of the ranks, away from other hosts, and change with the window.
+        planted = np.flatnonzero(self.kinds >= SWEEP)
+        spare = (1 << bits) - len(self.sizes)
+        ranks[planted] = (1 << bits) - 1 - (window * len(planted) + np.arange(len(planted))) % spare
+        key = _key(generator(traffic.seed, _POPULATION, family, 0))
+        inner_addresses = inner_addresses_4 if family == 4 else inner_addresses_6
+        self.hosts: Addresses = inner_addresses(scatter(ranks, bits, key), bits, self.network, key)
+
+    def _random(self, purpose: int) -> np.random.Generator:
+        return generator(self.traffic.seed, purpose, self.family, self.number)
+
+    def outer_addresses(self, peers: NDArray[np.uint32]) -> Addresses:
+        return peers if self.family == 4 else outer_addresses_6(peers, self.network)
+
+    def draw_peers(self) -> NDArray[np.uint32]:
+        """Distinct peers of every host, drawn by all cores; each host has its own random sequence."""
+        network = self.network if self.family == 4 else None
+        blocks = outer_blocks(generator(self.traffic.seed, _POPULATION, self.family, 0), network)
+        address, length = network or (10 << 24, 8)
+        servers = min(max(self.traffic.flows // 50, 256), (1 << 20) - 1)
+        outside = np.array([address >> (32 - length), 32 - length, servers, _key(self._random(_PEERS))], np.uint64)
+        offsets, kinds = self.offsets, self.kinds
+        peers = np.empty(offsets[-1], np.uint32)
+        workers = min(8, thread_count())
+        edges = np.searchsorted(offsets, np.linspace(0, offsets[-1], 4 * workers + 1)).tolist()
+        with ThreadPoolExecutor(workers) as pool:
+            jobs = [pool.submit(draw_peers, edge, offsets, kinds, blocks, outside, peers) for edge in pairwise(edges)]
+            for job in jobs:
+                job.result()
+        return peers
+
+    def order_packets(self, order: Order) -> NDArray[np.uint32]:
+        if order not in ("trains", "shuffled"):
+            raise UsageError(f"order {order!r}: choose trains or shuffled")
+        key = np.uint64(_key(self._random(_COUNTS)))
+        counts = packet_counts(self.offsets, self.kinds, self.packets, key)
+        random = self._random(_ORDER)
+        flows = np.arange(len(counts), dtype=np.uint32)
+        if order == "shuffled":
+            packets = np.repeat(flows, counts)
+            random.shuffle(packets)
+            return packets
+        pieces = np.repeat(flows, (counts + (PIECE - 1)) // PIECE)
+        random.shuffle(pieces)
+        return interleave(pieces, counts, ACTIVE, key)
+
+    def batches(self, order: Order, count: int) -> Iterator[PacketBatch]:
+        """Yield the packets in `count` batches of equal time."""
+        length = self.traffic.window_seconds * SECOND
+        start = self.traffic.first_window + self.number * length
+        random, flow_of, drawn = self._random(_PACKETS), self.order_packets(order), self.draw_peers()
+        host_of = np.repeat(np.arange(len(self.sizes), dtype=np.uint32), self.sizes)
+        # Of 256 packets, this many are sent by the inner host. Scanners get few answers, victims send few.
+        outward = np.array([128, 128, 240, 240, 12], np.uint16)[self.kinds]
+        packets = len(flow_of)
+        for number in range(count):
+            first, last = packets * number // count, packets * (number + 1) // count
+            place = np.arange(first, last) + random.random(last - first)
+            if first == 0:
+                place[:1] = 0.0  # a window's first packet comes at its very start
+            time = (place * (length / packets)).astype(np.int64)
+            # Packets keep to the part's time, so that batches of two families never overlap the next block.
+            np.clip(time, length * number // count, length * (number + 1) // count - 1, out=time)
+            time += start
+            flows = flow_of[first:last]
+            ranks = host_of[flows]
+            hosts, peers = self.hosts[ranks], self.outer_addresses(drawn[flows])
+            out = random.integers(0, 256, last - first, dtype=np.uint8) < outward[ranks]
+            if self.family == 6:
+                out = out[:, np.newaxis]
+            yield PacketBatch(self.family, np.where(out, hosts, peers), np.where(out, peers, hosts), time)
 
 
-def _host_addresses(traffic: Traffic, family: int, slots: Words) -> Addresses:
-    bits, network, key = _bits(traffic, family), traffic.network(family), _key(traffic, _POPULATION, family)
-    return (inner_addresses_4 if family == 4 else inner_addresses_6)(slots, bits, network, key)
-
-
-def _peer_addresses(traffic: Traffic, family: int, peers: NDArray[np.uint32]) -> Addresses:
-    return peers if family == 4 else outer_addresses_6(peers, traffic.network(6))
-
-
-def _draw_peers(traffic: Traffic, window: int, family: int, plan: Plan) -> NDArray[np.uint32]:
-    """Distinct peers of every host, drawn by all cores; each host has its own random sequence."""
-    network = traffic.network(family) if family == 4 else None
-    blocks = outer_blocks(generator(traffic.seed, _POPULATION, family, 0), network)
-    address, length = network or (10 << 24, 8)
-    servers = min(max(traffic.flows // 50, 256), (1 << 20) - 1)
-    key = _key(traffic, _PEERS, family, window)
-    outside = np.array([address >> (32 - length), 32 - length, servers, key], np.uint64)
-    offsets = plan.offsets
-    peers = np.empty(offsets[-1], np.uint32)
-    workers = min(8, thread_count())
-    edges = np.searchsorted(offsets, np.linspace(0, offsets[-1], 4 * workers + 1)).tolist()
-    with ThreadPoolExecutor(workers) as pool:
-        for done in [
-            pool.submit(draw_peers, edge, offsets, plan.kinds, blocks, outside, peers) for edge in pairwise(edges)
-        ]:
-            done.result()
-    return peers
-
-
-def _order_packets(traffic: Traffic, window: int, family: int, plan: Plan, order: Order) -> NDArray[np.uint32]:
-    """Flow of each packet, in order."""
-    if order not in ("trains", "shuffled"):
-        raise UsageError(f"order {order!r}: choose trains or shuffled")
-    key = np.uint64(_key(traffic, _COUNTS, family, window))
-    counts = packet_counts(plan.offsets, plan.kinds, traffic.share(family).packets, key)
-    random = generator(traffic.seed, _ORDER, family, window)
-    flows = np.arange(len(counts), dtype=np.uint32)
-    if order == "shuffled":
-        packets = np.repeat(flows, counts)
-        random.shuffle(packets)
-        return packets
-    pieces = np.repeat(flows, (counts + (PIECE - 1)) // PIECE)
-    random.shuffle(pieces)
-    return interleave(pieces, counts, ACTIVE, key)
+def _key(random: np.random.Generator) -> int:
+    return int(random.integers(1 << 62))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,15 +31,6 @@ Row = dict[str, Any]
 Words = NDArray[np.uint64]
 
 
-class _Key(NamedTuple):
-    """Sorts rows: most peers first, then by family, side and address, so that the file is the same every time."""
-
-    fewer: int
-    family: int
-    side: str
-    host: tuple[int, ...]
-
-
 class DistinctRows:
     """A growing set of rows of 64-bit words; each keeps the number that it got when it was first seen."""
 
@@ -50,7 +41,6 @@ class DistinctRows:
 
     @property
     def rows(self) -> Words:
-        """The distinct rows, in the order in which they came."""
         return self._kept[: self._count]
 
     def add(self, rows: Words) -> NDArray[np.int32]:
@@ -87,7 +77,6 @@ class Tally:
         self._rows: list[Row] = []
 
     def add(self, block: PacketBlock) -> None:
-        """Count the packets of a block."""
         for window in sorted({int(time // self.length) for batch in block for time in batch.time[[0, -1]]}):
             if window != self._window:
                 self._close()
@@ -118,8 +107,7 @@ class Tally:
         return inner
 
     def _close(self) -> None:
-        """Turn the pairs of the current window into rows."""
-        found: list[tuple[_Key, Row]] = []
+        found: list[tuple[Any, Row]] = []
         for family, pairs in self._pairs.items():
             half = pairs.rows.shape[1] // 2
             host, peer = pairs.rows[:, :half], pairs.rows[:, half:]
@@ -130,8 +118,8 @@ class Tally:
         self._rows += [row for _, row in sorted(found, key=lambda entry: entry[0])]
         self._pairs = {}
 
-    def _side(self, side: str, family: int, host: Words, peer: Words) -> Iterator[tuple[_Key, Row]]:
-        """Count the peers of each host and yield the rows of those that have enough."""
+    def _side(self, side: str, family: int, host: Words, peer: Words) -> Iterator[tuple[Any, Row]]:
+        """Count the peers of each host; yield the rows of those that have enough, each behind what sorts them."""
         assert self._window is not None
         bits, width = self._formats[family].prefix, host.shape[1]
         whole = 32 if family == 4 else 128
@@ -151,7 +139,7 @@ class Tally:
             part = (family, side, "any")
             name = self._text(words_of_host, family)
             row = dict(zip(COLUMNS, (start, end, name, *part, count, count, count, True, False, "exact"), strict=True))
-            yield _Key(-count, family, side, words_of_host), row
+            yield (-count, family, side, words_of_host), row
 
     def _text(self, words: tuple[int, ...], family: int) -> str:
         host = self._formats[family]
@@ -172,7 +160,6 @@ def is_truth(path: Path) -> bool:
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows as JSON Lines."""
     with path.open("w", encoding="ascii") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from superhosts.errors import InputError
 from superhosts.sources.input import Opens
+from superhosts.sources.stream import PlainStream, Stream
 from superhosts.sources.tables.delimited import DelimitedGrammar
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
@@ -41,26 +42,14 @@ _FLOWS = Log(
 )
 
 
-class _Lines:
-    """The flows of a document as a stream of lines."""
+class _Lines(NamedTuple):
+    """The flows of a document as a text that can be opened, once."""
 
-    compression = ended_early = ""
+    name: str
+    text: bytes
 
-    def __init__(self, name: str, text: bytes) -> None:
-        self.name, self._file = name, io.BytesIO(text)
-        self.notes: list[tuple[int, str]] = []
-
-    def open(self) -> _Lines:
-        return self
-
-    def readinto(self, view: memoryview) -> int:
-        return self._file.readinto(view)
-
-    def position(self) -> int:
-        return self._file.tell()
-
-    def close(self) -> None:
-        self._file.close()
+    def open(self) -> Stream:
+        return PlainStream(self.name, io.BytesIO(self.text), live=False)
 
 
 class AzureReader:
@@ -83,7 +72,6 @@ class AzureReader:
         return None if self._lines is None else self._lines.read()
 
     def position(self) -> int:
-        """Bytes of the input: it was read whole."""
         return self._position
 
     def close(self) -> None:

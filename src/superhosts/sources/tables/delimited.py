@@ -20,13 +20,12 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at, number_at, set_number
 from superhosts.sources.tables import textrow
-from superhosts.sources.tables.details import DetailRoles, read_details
+from superhosts.sources.tables.details import DetailRoles, bytes_table, numbers_table, read_details
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import Layout
@@ -54,8 +53,6 @@ _NEWLINE = np.uint64(0x0A0A0A0A0A0A0A0A)
 
 @dataclass(frozen=True, eq=False)
 class DelimitedLayout(Layout):
-    """The columns of delimited text, and what is wanted of them."""
-
     grammar: DelimitedGrammar
     header: bytes = b""
     is_skipping: bool = False  # behind the last row, until a header comes
@@ -79,8 +76,6 @@ class DelimitedLayout(Layout):
 
 
 class DelimitedGrammar:
-    """How a delimited text begins, and which of its columns are wanted."""
-
     def __init__(self, name: str, log: Log, options: TableOptions) -> None:
         self.name, self.log, self.options = name, log, options
         self.delimiter = log.delimiter
@@ -138,15 +133,19 @@ class DelimitedGrammar:
         # One column that means two things is found once: the loop wants ascending numbers.
         assert len({place for place, _ in places}) == len(places)
         names = header.rstrip(b"\r\n")
+        in_runs = self.delimiter == BLANK
+        quote = 0 if in_runs or not self.log.quote else ord(self.log.quote)
         shape = Delimited(
             ord(self.delimiter),
-            int(self.delimiter == BLANK),
-            0 if self.delimiter == BLANK or not self.log.quote else ord(self.log.quote),
-            ord("#"),
+            spread(ord(self.delimiter)),
+            int(in_runs),
+            quote,
+            spread(quote),
             ord(self.log.footer[0]) if self.log.footer else -1,
-            np.array([place for place, _ in places], np.int64),
-            np.array([slot for _, slot in places], np.int64),
-            np.frombuffer(names or b"\0", np.uint8)[: len(names)],
+            numbers_table(tuple(places)).ctypes.data,
+            len(places),
+            bytes_table(names).ctypes.data,
+            len(names),
         )
         roles = make_roles(wanted), make_detail_roles(wanted)
         return DelimitedLayout(columns, bool(wanted.time), *roles, shape, walk_delimited, self, header)
@@ -198,26 +197,15 @@ class Delimited(NamedTuple):
     """How lines are divided, and which fields are wanted."""
 
     delimiter: int
+    delimiters: np.uint64  # eight of them
     in_runs: int  # 1: several delimiters in a row are one, and those at the beginning of a line are none
     quote: int  # 0: quotes mean nothing
-    comment: int  # lines that begin with this byte are for the reader (-1: none)
-    special: int  # and with this one
-    wanted: NDArray[np.int64]  # numbers of the fields, from 0, ascending
-    slots: NDArray[np.int64]  # where each of them goes
-    header: NDArray[np.uint8]  # the line with the names; where it comes again, it is no row
-
-
-class Divided(NamedTuple):
-    """The same as numbers, some of them addresses."""
-
-    delimiter: int
-    delimiters: np.uint64  # eight of them
-    in_runs: int
-    quote: int
     quotes: np.uint64
-    wanted: int
-    slots: int
+    special: int  # lines that begin with this byte, or with #, are for the reader (-1: with # only)
+    wanted: int  # address of two numbers for each wanted field: its number, from 0, ascending, and its slot
     wanted_count: int
+    header: int  # address of the line with the names; where it comes again, it is no row
+    header_length: int
 
 
 @compiled
@@ -266,7 +254,7 @@ def _put_place(places: int, slot: int, begin: int, end: int) -> None:
 
 
 @compiled
-def _find_fields(at: int, stop: int, final: bool, layout: Divided, places: int) -> tuple[int, int]:
+def _find_fields(at: int, stop: int, final: bool, layout: Delimited, places: int) -> tuple[int, int]:
     """Note the places of the wanted fields of the line at `at`; return how many there are and where the line ends.
 
     (-1, at) if a field in quotes may go on behind `stop`.
@@ -285,10 +273,10 @@ def _find_fields(at: int, stop: int, final: bool, layout: Divided, places: int) 
                 return -1, start
         at = find_either(at, stop, layout.delimiters, _NEWLINE)
         if field == wanted:
-            _put_place(places, number_at(layout.slots + 8 * count), begin, end or at)
+            _put_place(places, number_at(layout.wanted + 16 * count + 8), begin, end or at)
             count += 1
             if count < layout.wanted_count:
-                wanted = number_at(layout.wanted + 8 * count)
+                wanted = number_at(layout.wanted + 16 * count)
             else:
                 wanted = -1
                 newline = _skip_line(at, stop, layout.quotes)
@@ -301,10 +289,10 @@ def _find_fields(at: int, stop: int, final: bool, layout: Divided, places: int) 
 
 
 @compiled
-def _lacks_details_only(places: int, layout: Divided, found: int, first: int) -> bool:
+def _lacks_details_only(places: int, layout: Delimited, found: int, first: int) -> bool:
     """Return True if the fields that a line does not have are slots of details, and note that they are missing."""
     for i in range(found, layout.wanted_count):
-        slot = number_at(layout.slots + 8 * i)
+        slot = number_at(layout.wanted + 16 * i + 8)
         if slot < first:
             return False
         set_number(places + 16 * slot, 0)
@@ -322,36 +310,26 @@ def walk_delimited(
     base = data.ctypes.data
     at, stop = base + tally[textrow.POSITION], base + tally[textrow.STOP]
     row, limit, lines = tally[textrow.ROWS], tally[textrow.LIMIT], tally[textrow.LINES]
-    places, header = tally.ctypes.data + 8 * textrow.PLACES, layout.header.ctypes.data
-    divided = Divided(
-        layout.delimiter,
-        spread(layout.delimiter),
-        layout.in_runs,
-        layout.quote,
-        spread(layout.quote),
-        layout.wanted.ctypes.data,
-        layout.slots.ctypes.data,
-        len(layout.wanted),
-    )
+    places = tally.ctypes.data + 8 * textrow.PLACES
     reason = textrow.MORE
     while at < stop:
         byte = byte_at(at)
         if row >= limit:
             reason = textrow.FULL
             break
-        if byte == layout.comment or byte == layout.special:
+        if byte == 35 or byte == layout.special:  # #
             reason = textrow.DIRECTIVE
             break
         if byte == 10 or (byte == 13 and byte_at(at + 1) == 10):  # an empty line
             at += 1 + (byte == 13)
             lines += 1
             continue
-        found, end = _find_fields(at, stop, final, divided, places)
+        found, end = _find_fields(at, stop, final, layout, places)
         if found < 0:
             break
-        is_whole = found == divided.wanted_count
+        is_whole = found == layout.wanted_count
         if details is not None:
-            is_whole = is_whole or _lacks_details_only(places, divided, found, details.first)
+            is_whole = is_whole or _lacks_details_only(places, layout, found, details.first)
         read = read_row(places, roles, is_whole)
         if read.status == textrow.GOOD:
             rows.kinds[row] = read.kind
@@ -364,7 +342,7 @@ def walk_delimited(
                 rows.details[row] = read_details(places, details)
             tally[textrow.WIDE] += read.kind == 6
             row += 1
-        elif read.status == textrow.SKIPPED or not _is_header(at, end, header, len(layout.header)):
+        elif read.status == textrow.SKIPPED or not _is_header(at, end, layout.header, layout.header_length):
             tally[textrow.LINES] = lines
             count_other(tally, read.status, at - base)
         lines += 1

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,15 +63,18 @@ VALUES = 9
 _DOTTED = 1 << 16  # larger than any port
 LONGEST_WORD = 8  # characters of a direction or a state
 
-# How logs write protocols besides the names that --proto takes; Argus names some by what UDP carries.
-_SPELLINGS = {
+# The names of protocols that --proto takes, the frequent ones first, and how logs write them besides; Argus names some
+# by what UDP carries.
+_NAMES = {
+    "tcp": pairs.TCP,
+    "udp": pairs.UDP,
+    "icmp": pairs.ICMP,
+    **PROTOCOLS,
     "t": pairs.TCP,
     "udp-lite": pairs.UDP_LITE,
     **dict.fromkeys(("u", "rtp", "rtcp", "udt"), pairs.UDP),
     **dict.fromkeys(("ipv6-icmp", "icmp-v6"), pairs.ICMPV6),
     **dict.fromkeys(("ip", "ipencap", "ipv4"), 4),
-}
-_RARE = {
     "hopopt": 0,
     "egp": 8,
     "igp": 9,
@@ -82,21 +85,11 @@ _RARE = {
     "ipcomp": 108,
     "isis": 124,
 }
-_NAMES = {
-    "tcp": pairs.TCP,
-    "udp": pairs.UDP,
-    "icmp": pairs.ICMP,
-    **PROTOCOLS,
-    **_SPELLINGS,
-    **_RARE,
-}  # the frequent ones first
 _MOST_NAME = max(map(len, _NAMES))
 _LOWER = 0x2020202020202020  # makes letters of a word lower-case, and the zeros behind it blanks
 
 
 class Codes(NamedTuple):
-    """How a log writes its values."""
-
     protocols: int  # address of a table of names: the first eight characters; the length, and the number below it
     protocol_count: int
     has_hex_flags: int  # 1: flags are hexadecimal digits without 0x
@@ -123,9 +116,14 @@ class Values(NamedTuple):
 
 
 @cache
-def numbers_table(rows: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
-    """Return pairs of numbers as the loops read them. Tables stay for good: loops know their addresses."""
-    return np.array(rows or [(0, 0)], np.int64)
+def numbers_table(rows: tuple[Any, ...]) -> NDArray[np.int64]:
+    """Return numbers, or tuples of them, as the loops read them. Tables stay for good: loops know their addresses."""
+    return np.array(rows or [0], np.int64)
+
+
+@cache
+def bytes_table(text: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(text or b"\0", np.uint8)
 
 
 def _words_table(words: Dict[str, int]) -> NDArray[np.int64]:
@@ -138,12 +136,11 @@ def make_codes(log: Log, claim: int) -> Codes:
     """Return how a log writes its values; `claim`: what its records are, unless a word says otherwise."""
     states = log.states or CSV.states
     words = _words_table(log.directions).ctypes.data, len(log.directions), _words_table(states).ctypes.data, len(states)
-    names = numbers_table(tuple((_lower_word(name), len(name) << 8 | number) for name, number in _NAMES.items()))
+    lower = (int.from_bytes(name.encode()[:8].ljust(8), "little", signed=True) | _LOWER for name in _NAMES)
+    names = numbers_table(
+        tuple((word, len(name) << 8 | _NAMES[name]) for word, name in zip(lower, _NAMES, strict=True))
+    )
     return Codes(names.ctypes.data, len(_NAMES), int(log.has_hex_flags), log.icmp_place, claim, *words)
-
-
-def _lower_word(name: str) -> int:
-    return int.from_bytes(name.encode()[:8].ljust(8), "little", signed=True) | _LOWER
 
 
 @compiled
@@ -160,7 +157,6 @@ def _read_port(begin: int, end: int, is_dotted: bool) -> int:
 
 @compiled
 def _read_protocol(begin: int, end: int, codes: Codes) -> int:
-    """Return a protocol by its number or its name, in any case."""
     if 48 <= byte_at(begin) <= 57:
         value = read_number(begin, end)
         return value if value < 256 else -1
@@ -260,7 +256,7 @@ def _conclude(values: Values, claim: int) -> int:
 
 @compiled
 def combine(values: Values, codes: Codes) -> int:
-    """Return the details of a record (packetdetails.py).
+    """Return the details of a record (core/pairs.py).
 
     A destination port is enough for a record to have ports, as it is the one that counts; the other is 0 then.
     """
@@ -302,7 +298,6 @@ class DetailFields:
 
 
 def candidates_of(log: Log) -> list[str]:
-    """Return the fields of details that records of a log may have."""
     return [name for names in _described(log) for name in names]
 
 
@@ -377,7 +372,6 @@ def details_of_columns(fields: DetailFields, count: int, read: Callable[[str, in
 
 @compiled
 def combine_columns(values: NDArray[np.int64], codes: Codes, details: Details) -> None:
-    """Write the details of rows, given a row of numbers for each value."""
     for i in range(len(details)):
         first = values[PROTO, i], values[SPORT, i], values[DPORT, i], values[FLAGS, i], values[ICMP_TYPE, i]
         rest = values[DIRECTION, i], values[STATE, i], values[REPLY_FLAGS, i], values[REPLIES, i]
@@ -392,7 +386,6 @@ def of_integers(numbers: Numbers, what: int) -> Numbers:
 
 
 def of_floats(numbers: NDArray[np.float64], what: int) -> Numbers:
-    """Return floating-point numbers as values: whole ones count."""
     whole = (numbers >= 0) & (numbers < 2.0**53) & (np.floor(numbers) == numbers)
     return of_integers(np.where(whole, numbers, -1).astype(np.int64), what)
 
@@ -408,10 +401,7 @@ def of_places(data: Bytes, places: Places, what: int, codes: Codes) -> Numbers:
 
 def of_texts(texts: Sequence[bytes | None], what: int, codes: Codes) -> Numbers:
     """Return texts as values; None is missing."""
-    data, places = joined(texts)
-    numbers = np.empty(len(places), np.int64)
-    read_places(data, places, what, codes, numbers)
-    return numbers
+    return of_places(*joined(texts), what, codes)
 
 
 @compiled
@@ -431,8 +421,6 @@ def read_places(data: Bytes, places: Places, what: int, codes: Codes, numbers: N
 
 
 class DetailRoles(NamedTuple):
-    """Which slots are what."""
-
     first: int  # slots before it are those of addresses, times and the kind
     bounds: int  # address of two numbers for each value: its first slot, and the one behind its last
     codes: Codes
@@ -452,7 +440,6 @@ def _first_value(places: int, bounds: int, what: int, codes: Codes) -> int:
 
 @compiled
 def read_details(places: int, roles: DetailRoles) -> int:
-    """Return the details of a line whose wanted fields are at `places`."""
     proto = _first_value(places, roles.bounds, PROTO, roles.codes)
     sport = _first_value(places, roles.bounds, SPORT, roles.codes)
     dport = _first_value(places, roles.bounds, DPORT, roles.codes)

@@ -12,10 +12,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 
-from superhosts.core.filetypes import PCAP, PCAPNG, SKETCH
+from superhosts.core.files import SKETCH
+from superhosts.core.filetypes import PCAP, PCAPNG
 from superhosts.core.text import setting
 from superhosts.errors import InputError, UsageError
-from superhosts.sources.input import Input, Opens
+from superhosts.sources.input import Opens
 from superhosts.sources.tables.arrow import ARROW
 from superhosts.sources.tables.azure import AZURE
 from superhosts.sources.tables.delimited import (
@@ -33,7 +34,7 @@ from superhosts.sources.tables.mapping import has_usual_names
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.parquet import PARQUET
 from superhosts.sources.tables.source import TableFormat, TableReader
-from superhosts.sources.tables.textreader import Layout, TextReader, open_text
+from superhosts.sources.tables.textreader import Layout, open_text
 from superhosts.sources.tables.textrow import MARK
 
 _NO_TEXT = (b"PAR1", b"ARROW1", PCAPNG, SKETCH, *PCAP)  # how files begin that are given with a wrong --format
@@ -54,10 +55,7 @@ def begin_text(name: str, log: Log, options: TableOptions, head: bytes, ended: b
 
 
 def _open(log: Log, source: Opens, options: TableOptions) -> TableReader:
-    begin = partial(begin_text, source.name, log, options)
-    if isinstance(source, Input) and source.reopens:
-        return open_text(source, begin, options.threads)
-    return TextReader(source, begin)
+    return open_text(source, partial(begin_text, source.name, log, options), options.threads)
 
 
 def _format(log: Log, recognises: Callable[[bytes], bool]) -> TableFormat:
@@ -65,7 +63,6 @@ def _format(log: Log, recognises: Callable[[bytes], bool]) -> TableFormat:
 
 
 def _is_log(log: Log, head: bytes) -> bool:
-    """Return True if the header, or one of the first objects, has the names of a log."""
     if _is_json(head):
         return any(log.is_marked(list(names_of(each))) for each in objects(head, ended=True))
     return any(log.is_marked(split(line, log.delimiter or sniff(line))) for line in _first_lines(head))
@@ -108,7 +105,6 @@ def _is_table(head: bytes) -> bool:
 
 
 def is_text(head: bytes) -> bool:
-    """Return True if the first bytes can be those of a text."""
     return b"\0" not in head and 50 * sum(byte < 32 and byte not in b"\t\r\n" for byte in head) <= len(head)
 
 

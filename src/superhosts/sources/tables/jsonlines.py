@@ -19,13 +19,12 @@ from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at, number_at, set_byte, set_number
 from superhosts.sources.tables import textrow
-from superhosts.sources.tables.details import DetailRoles, candidates_of, read_details
+from superhosts.sources.tables.details import DetailRoles, bytes_table, candidates_of, numbers_table, read_details
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import Layout
@@ -44,7 +43,7 @@ from superhosts.sources.tables.textrow import (
     read_row,
     wanted_of,
 )
-from superhosts.sources.tables.textscan import find, find_bracket, find_either, short_word
+from superhosts.sources.tables.textscan import find, find_bracket, find_either, read_hex, short_word
 
 LOOKED_AT = 20  # objects whose keys are the columns
 MOST_COLUMNS = 1000
@@ -55,8 +54,6 @@ _BACKSLASH = np.uint64(0x5C5C5C5C5C5C5C5C)
 
 @dataclass(frozen=True, eq=False)
 class JsonLayout(Layout):
-    """The keys that are wanted of each object."""
-
     def is_whole(self, line: bytes) -> bool:
         return line.rstrip(b" \t\r,]").endswith(b"}")
 
@@ -78,11 +75,10 @@ def begin_json(name: str, log: Log, options: TableOptions, head: bytes, ended: b
     known = {name.lower() for name in columns}
     possible = [*columns, *(name for name in candidates if name.lower() not in known)]
     wanted = wanted_of(log, possible, options, name)
-    keys = make_keys(wanted, whole=log.has_several)
+    tree = make_tree(wanted, whole=log.has_several)
     roles = make_roles(wanted), make_detail_roles(wanted)
-    return len(textrow.MARK) if head.startswith(textrow.MARK) else 0, JsonLayout(
-        columns, bool(wanted.time), *roles, keys, walk_json
-    )
+    begin = len(textrow.MARK) if head.startswith(textrow.MARK) else 0
+    return begin, JsonLayout(columns, bool(wanted.time), *roles, tree, walk_json)
 
 
 def objects(head: bytes, *, ended: bool) -> Iterator[dict[str, object]]:
@@ -113,7 +109,7 @@ def names_of(value: dict[str, object], prefix: str = "", depth: int = 1) -> Iter
             yield prefix + key
 
 
-def make_keys(wanted: Wanted, *, whole: bool) -> Keys:
+def make_tree(wanted: Wanted, *, whole: bool) -> Tree:
     """Return the tree of the wanted keys. `whole`: every candidate is looked for before a line is left."""
     nodes: list[dict[str, list[int]]] = [{}]  # key → slot, node
     for slot, name in enumerate(wanted.names()):
@@ -130,19 +126,14 @@ def make_keys(wanted: Wanted, *, whole: bool) -> Keys:
     for each in nodes:
         for key, (slot, node) in each.items():
             encoded = key.encode("utf-8", "surrogateescape")
-            edges += [
-                int.from_bytes(encoded[:8], "little", signed=len(encoded) >= 8),
-                len(encoded),
-                len(text),
-                slot,
-                node,
-            ]
+            word = int.from_bytes(encoded[:8], "little", signed=len(encoded) >= 8)
+            edges += [word, len(encoded), len(text), slot, node]
             text += encoded
         first.append(len(edges) // EDGE_NUMBERS)
-    return Keys(
-        np.array(first, np.int64),
-        np.array(edges, np.int64),
-        np.frombuffer(text, np.uint8),
+    return Tree(
+        numbers_table(tuple(first)).ctypes.data,
+        numbers_table(tuple(edges)).ctypes.data,
+        bytes_table(text).ctypes.data,
         _enough(wanted, whole=whole),
         len(wanted.names()),
     )
@@ -165,21 +156,11 @@ def _enough(wanted: Wanted, *, whole: bool) -> int:
     """Return the bits of the slots that make the rest of a line needless: the first candidate of each thing."""
     slots, place = [], 0
     kind = (wanted.kind,) if wanted.kind else ()
-    for fields in (wanted.src, wanted.dst, wanted.time, wanted.duration if wanted.sign else (), kind, *wanted.more()):
+    for fields in (wanted.src, wanted.dst, wanted.time, wanted.duration, kind, *wanted.more()):
         count = len(fields)
         slots += list(range(place, place + (count if whole else min(count, 1))))
         place += count
     return sum(1 << slot for slot in slots)
-
-
-class Keys(NamedTuple):
-    """The tree of wanted keys. Node 0 is the object of a line; node n has the edges first[n]..first[n + 1]."""
-
-    first: NDArray[np.int64]
-    edges: NDArray[np.int64]  # `EDGE_NUMBERS` for each edge, see there
-    text: NDArray[np.uint8]  # of all keys
-    enough: int  # bits of the slots after which the rest of a line is not looked at
-    slot_count: int
 
 
 # The numbers of an edge: the first eight bytes of its key, the length of the key, where it begins in the text, the slot
@@ -190,12 +171,13 @@ _EDGE = 8 * EDGE_NUMBERS
 
 
 class Tree(NamedTuple):
-    """The same as addresses and numbers."""
+    """The wanted keys. Node 0 is the object of a line; node n has the edges first[n]..first[n + 1]."""
 
-    first: int
-    edges: int
-    text: int
-    enough: int
+    first: int  # address of numbers
+    edges: int  # address of `EDGE_NUMBERS` for each edge, see there
+    text: int  # address of all keys
+    enough: int  # bits of the slots after which the rest of a line is not looked at
+    slot_count: int
 
 
 @compiled
@@ -214,15 +196,6 @@ def _end_of_string(at: int, end: int) -> tuple[int, bool]:
 
 
 @compiled
-def _hex(byte: int) -> int:
-    """Return the value of a hexadecimal digit, a negative number if it is none."""
-    if 48 <= byte <= 57:
-        return byte - 48
-    letter = byte | 32
-    return letter - 87 if 97 <= letter <= 102 else -(1 << 20)
-
-
-@compiled
 def _unescape(begin: int, end: int) -> int:
     """Resolve the escapes of a string in place and return where it ends now. Characters beyond ASCII become `?`."""
     at = to = begin
@@ -233,9 +206,7 @@ def _unescape(begin: int, end: int) -> int:
             byte = byte_at(at)
             at += 1
             if byte == 117 and at + 4 <= end:  # u
-                code = 0
-                for i in range(4):
-                    code = code * 16 + _hex(byte_at(at + i))
+                code = read_hex(at, at + 4)
                 at += 4
                 byte = code if 0 <= code < 128 else 63
             elif byte == 110 or byte == 116 or byte == 114 or byte == 98 or byte == 102:  # n t r b f
@@ -373,7 +344,7 @@ def _find_values(at: int, end: int, tree: Tree, roles: Roles, places: int, stack
 
 @compiled
 def walk_json(
-    data: Bytes, final: bool, keys: Keys, roles: Roles, details: DetailRoles | None, tally: Tally, rows: Rows
+    data: Bytes, final: bool, tree: Tree, roles: Roles, details: DetailRoles | None, tally: Tally, rows: Rows
 ) -> int:
     """Read the lines from tally[POSITION] to tally[STOP], which lies behind a newline; return why it ends.
 
@@ -383,7 +354,6 @@ def walk_json(
     at, stop = base + tally[textrow.POSITION], base + tally[textrow.STOP]
     row, limit = tally[textrow.ROWS], tally[textrow.LIMIT]
     places, stack = tally.ctypes.data + 8 * textrow.PLACES, tally.ctypes.data + 8 * textrow.STACK
-    tree = Tree(keys.first.ctypes.data, keys.edges.ctypes.data, keys.text.ctypes.data, keys.enough)
     while at < stop and row < limit:
         line = at
         newline = find(at, stop, _NEWLINE)
@@ -401,7 +371,7 @@ def walk_json(
         if at < end:
             status = textrow.BAD_LINE
             if byte == 123 and last == 125:
-                for i in range(keys.slot_count):
+                for i in range(tree.slot_count):
                     set_number(places + 16 * i, 0)
                 status = _find_values(at, end, tree, roles, places, stack)
             if status == textrow.GOOD:

@@ -26,127 +26,50 @@ _MOST_NAMED = 30  # columns that an error lists
 
 # Names of the two ends, in lower case: the first pair of which a table has both.
 ENDS = (
-    ("src", "dst"),
-    ("src_ip", "dst_ip"),
-    ("srcip", "dstip"),
-    ("srcaddr", "dstaddr"),
-    ("src_addr", "dst_addr"),
-    ("id.orig_h", "id.resp_h"),
-    ("id_orig_h", "id_resp_h"),
-    ("orig_h", "resp_h"),
-    ("sa", "da"),
-    ("sip", "dip"),
-    ("saddr", "daddr"),
-    ("ip_src", "ip_dst"),
-    ("source_ip", "destination_ip"),
-    ("source_ip", "dest_ip"),
-    ("src_ip", "dest_ip"),
-    ("source.ip", "destination.ip"),
-    ("source.address", "destination.address"),
-    ("source_address", "destination_address"),
-    ("sourceip", "destinationip"),
-    ("sourceaddress", "destinationaddress"),
-    ("source", "destination"),
-    ("source ip", "destination ip"),
-    ("src ip", "dst ip"),
-    ("ipv4_src_addr", "ipv4_dst_addr"),
-    ("ipv6_src_addr", "ipv6_dst_addr"),
-    ("sourceipv4address", "destinationipv4address"),
-    ("sourceipv6address", "destinationipv6address"),
-    ("src4_addr", "dst4_addr"),
-    ("src6_addr", "dst6_addr"),
-    ("pkt_srcaddr", "pkt_dstaddr"),
-    ("pkt-srcaddr", "pkt-dstaddr"),
-    ("cli_ip", "srv_ip"),
-    ("client_ip", "server_ip"),
-    ("local_ip", "remote_ip"),
+    *(("src", "dst"), ("src_ip", "dst_ip"), ("srcip", "dstip"), ("srcaddr", "dstaddr"), ("src_addr", "dst_addr")),
+    *(("id.orig_h", "id.resp_h"), ("id_orig_h", "id_resp_h"), ("orig_h", "resp_h")),  # Zeek
+    *(("sa", "da"), ("sip", "dip"), ("saddr", "daddr"), ("ip_src", "ip_dst")),
+    *(("source_ip", "destination_ip"), ("source_ip", "dest_ip"), ("src_ip", "dest_ip")),
+    *(("source.ip", "destination.ip"), ("source.address", "destination.address")),
+    *(
+        ("source_address", "destination_address"),
+        ("sourceip", "destinationip"),
+        ("sourceaddress", "destinationaddress"),
+    ),
+    *(("source", "destination"), ("source ip", "destination ip"), ("src ip", "dst ip")),
+    *(("ipv4_src_addr", "ipv4_dst_addr"), ("ipv6_src_addr", "ipv6_dst_addr")),
+    *(("sourceipv4address", "destinationipv4address"), ("sourceipv6address", "destinationipv6address")),  # IPFIX
+    *(("src4_addr", "dst4_addr"), ("src6_addr", "dst6_addr")),
+    *(("pkt_srcaddr", "pkt_dstaddr"), ("pkt-srcaddr", "pkt-dstaddr")),
+    *(("cli_ip", "srv_ip"), ("client_ip", "server_ip"), ("local_ip", "remote_ip")),
 )
 # Names of the start of a record and of its end, in lower case; the first that a table has.
 STARTS = (
-    "time_flow_start_ns",
-    "timestamp_start",
-    "flow_start",
-    "flow.start",
-    "flowstart",
-    "flowstartmilliseconds",
-    "flowstartseconds",
-    "start_time",
-    "starttime",
-    "stime",
-    "start",
-    "first_switched",
-    "firstseen",
-    "first_seen",
-    "first",
-    "ts",
-    "time",
-    "timestamp",
-    "@timestamp",
-    "event_time",
-    "datetime",
-    "date",
-    "time_received_ns",
-    "timereceived",
-    "time_received",
-    "timestamp_arrival",
-    "stamp_inserted",
+    *("time_flow_start_ns", "timestamp_start", "flow_start", "flow.start", "flowstart"),
+    *("flowstartmilliseconds", "flowstartseconds", "start_time", "starttime", "stime", "start"),
+    *("first_switched", "firstseen", "first_seen", "first"),
+    *("ts", "time", "timestamp", "@timestamp", "event_time", "datetime", "date"),
+    *("time_received_ns", "timereceived", "time_received", "timestamp_arrival", "stamp_inserted"),
 )
 STOPS = (
-    "time_flow_end_ns",
-    "timestamp_end",
-    "flow_end",
-    "flow.end",
-    "flowend",
-    "flowendmilliseconds",
-    "flowendseconds",
-    "end_time",
-    "endtime",
-    "etime",
-    "end",
-    "last_switched",
-    "lastseen",
-    "last_seen",
-    "last",
-    "te",
+    *("time_flow_end_ns", "timestamp_end", "flow_end", "flow.end", "flowend"),
+    *("flowendmilliseconds", "flowendseconds", "end_time", "endtime", "etime", "end"),
+    *("last_switched", "lastseen", "last_seen", "last", "te"),
 )
 DURATIONS = ("duration", "dur", "td", "flow_duration")
 # Names of details, in lower case: the first that a table has, of ports the first pair of which it has both.
 PROTOCOLS = (
-    "proto",
-    "protocol",
-    "ip_proto",
-    "ip_protocol",
-    "l4_proto",
-    "l4_protocol",
-    "protocolidentifier",
-    "network.transport",
-    "transport",
-    "pr",
-    "pro",
-    "prot",
+    *("proto", "protocol", "ip_proto", "ip_protocol", "l4_proto", "l4_protocol", "protocolidentifier"),
+    *("network.transport", "transport", "pr", "pro", "prot"),
 )
 PORTS = (
-    ("sport", "dport"),
-    ("src_port", "dst_port"),
-    ("srcport", "dstport"),
-    ("src_port", "dest_port"),
-    ("port_src", "port_dst"),
-    ("id.orig_p", "id.resp_p"),
-    ("id_orig_p", "id_resp_p"),
-    ("orig_p", "resp_p"),
-    ("sp", "dp"),
-    ("source_port", "destination_port"),
-    ("source_port", "dest_port"),
-    ("source.port", "destination.port"),
-    ("sourceport", "destinationport"),
-    ("source port", "destination port"),
-    ("src port", "dst port"),
-    ("l4_src_port", "l4_dst_port"),
-    ("ip_src_port", "ip_dst_port"),
-    ("sourcetransportport", "destinationtransportport"),
-    ("cli_port", "srv_port"),
-    ("client_port", "server_port"),
-    ("local_port", "remote_port"),
+    *(("sport", "dport"), ("src_port", "dst_port"), ("srcport", "dstport"), ("src_port", "dest_port")),
+    *(("port_src", "port_dst"), ("id.orig_p", "id.resp_p"), ("id_orig_p", "id_resp_p"), ("orig_p", "resp_p")),
+    *(("sp", "dp"), ("source_port", "destination_port"), ("source_port", "dest_port")),
+    *(("source.port", "destination.port"), ("sourceport", "destinationport"), ("source port", "destination port")),
+    *(("src port", "dst port"), ("l4_src_port", "l4_dst_port"), ("ip_src_port", "ip_dst_port")),
+    ("sourcetransportport", "destinationtransportport"),  # IPFIX
+    *(("cli_port", "srv_port"), ("client_port", "server_port"), ("local_port", "remote_port")),
 )
 FLAGS = ("tcp_flags", "tcpflags", "tcp-flags", "flags", "flg", "tcpcontrolbits", "tcp.flags")
 
@@ -176,12 +99,10 @@ class Mapping:
     untimed: bool = False  # "time=": the times of the table are not used
 
     def named(self) -> dict[str, Column]:
-        """Return the columns that are known, by role."""
         return {role: column for role in ROLES if (column := getattr(self, role)) is not None}
 
     @property
     def has_time(self) -> bool:
-        """True if rows have a time."""
         return self.time is not None or self.time_end is not None
 
 
@@ -290,12 +211,10 @@ def row_times(found: Mapping, which: str, columns: Sequence[str], file: str) -> 
 
 
 def has_usual_names(columns: Sequence[str]) -> bool:
-    """Return True if source and destination can be guessed from the names of the columns."""
     return _pair(ENDS, {name.strip().lower(): name for name in columns})[0] is not None
 
 
 def columns_found(columns: Sequence[str]) -> str:
-    """Return the columns of a table as errors list them."""
     if not columns:
         return "it has no columns"
     shown = ", ".join(printable(name, 40) for name in columns[:_MOST_NAMED])

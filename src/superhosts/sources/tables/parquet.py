@@ -1,38 +1,34 @@
 """Parquet files: the columns that are mapped, and no others, read ahead by threads.
 
-A file consists of row groups. Consecutive ones of up to `PIECE_ROWS` rows are a piece, which one thread reads and
-converts. A group with more rows is read in batches by one thread, and its batches are converted by the others. Both
-come in order. Memory is bounded: a piece for each thread and one that waits, of which only addresses and times are kept
-once it is converted.
+Consecutive row groups of up to `PIECE_ROWS` rows are a piece, which one thread reads and converts. A group with more
+rows is read in batches by one thread, and its batches are converted by the others. Both come in order. Memory is
+bounded: a piece for each thread and one that waits.
 
-A text column that is stored as a dictionary is read as one, so that each address is parsed once for each row group.
-Where only its beginning is a dictionary, which its size tells, that would be slow.
+A text column that is stored as a dictionary throughout is read as one, so that each address is parsed once for each row
+group. pyarrow makes an Arrow array of every value first; for addresses as text that takes longer than to decompress and
+parse them. So `PlainPages` reads the common case, columns without nulls of IPv4 addresses as numbers or text, plain or
+as a dictionary, straight from the pages. For anything else, damage that it notices included, it returns None, and
+pyarrow reads the same rows and says what is wrong with them.
 
-pyarrow makes an Arrow array of every value first. For addresses as text that takes longer than to decompress and parse
-them. So `PlainPages` reads the common case, columns without nulls of IPv4 addresses as numbers or text, plain or as a
-dictionary, straight from the pages; each address is parsed where it was decompressed. For anything else, damage that it
-notices included, it returns None, and pyarrow reads the same rows and says what is wrong with them.
-
-The header of a page is a structure of Thrift's compact protocol: fields with a number and a type, structures among
-them, of which unknown ones are skipped (parquet.thrift of the Apache Parquet format). Pages have no more than 20,000
-rows by default, so a loop in Python over the fields would take as long as reading the rows. How a page is compressed is
-told by its own bytes and checked by its size: pyarrow ends the whole process when it is asked for a codec that does not
-exist.
+The header of a page is a structure of Thrift's compact protocol (parquet.thrift of the Apache Parquet format): fields
+with a number and a type, structures among them. Pages have no more than 20,000 rows by default, so a loop in Python
+over the fields would take as long as reading the rows. How a page is compressed is told by its own bytes and checked by
+its size: pyarrow ends the whole process when it is asked for a codec that does not exist.
 """
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import LONGEST, READABLE, Bytes, parse_address, parse_ipv4
+from superhosts.core.columns.readers import import_arrow
 from superhosts.core.device import thread_count
 from superhosts.core.profile import measured
 from superhosts.jit.cache import compiled
@@ -41,20 +37,19 @@ from superhosts.sources.input import Opens
 from superhosts.sources.tables.arrow import (
     PlacedFile,
     Places,
-    Wanted,
     arrays_of,
     arrow_errors,
     block_of,
-    column_times,
     has_gaps,
-    import_arrow,
     placed,
+    times_of,
     wanted_of,
 )
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import RowBlock, TableFormat
 
 MAGIC = b"PAR1"
+WHAT = "Parquet file"
 PIECE_ROWS = 1 << 20  # a larger row group is read in batches
 BATCH_ROWS = 1 << 17
 AHEAD = 1  # pieces that wait, besides one for each thread
@@ -63,19 +58,17 @@ _DICTIONARY_BYTES = 6  # of a value, at most, in a column chunk that is a dictio
 _BUFFER = 1 << 20  # bytes of a column chunk that are read at once, of a group that is read in batches
 Pages = NDArray[np.int64]  # a row for each page: the fields of `Page`
 
-DATA, DICTIONARY, DATA_2 = 0, 2, 3  # kinds of pages
+DATA, DICTIONARY = 0, 2  # kinds of pages; those of version 2, which few programs write, are left to pyarrow
 PLAIN, PLAIN_DICTIONARY, RLE_DICTIONARY = 0, 2, 8  # encodings
 _RUNS = 3  # the encoding of levels in pages of today
 _AT_ONCE = 256  # pages
-_FIELDS = 9  # numbers of fields that matter are below
+_FIELDS = 8  # numbers of fields that matter are below
 _DEEPEST = 8  # structures within structures
 _MISSING = -1
 _STOP, _TRUE, _FALSE, _BINARY, _STRUCTURE = 0, 1, 2, 8, 12  # types of fields; 4, 5 and 6 are integers
 
 
 class Group(NamedTuple):
-    """A row group."""
-
     number: int
     rows: int
     begin: int  # rows before it
@@ -92,30 +85,32 @@ class UnreadFile(PlacedFile):
 
 
 class ParquetReader:
-    """One pass over a Parquet file."""
-
     def __init__(self, source: Opens, options: TableOptions) -> None:
         self._name = source.name
         with measured("read"):
-            import_arrow(self._name)
+            import_arrow(f"{self._name}: reading Parquet and Arrow files")
             self._places = placed(source)
         try:
-            with arrow_errors(self._name, "Parquet file"):
+            with arrow_errors(self._name, WHAT):
                 first = self._open_file()
                 self._metadata = first.metadata
-                self.columns: Sequence[str] = _columns(self._metadata.schema)
+                columns = [self._metadata.schema.column(i) for i in range(len(self._metadata.schema))]
+                self.columns: Sequence[str] = [column.path for column in columns if column.max_repetition_level == 0]
             self._wanted = wanted_of(self.columns, options, self._name)
             self._check_chunks()
-            schema = self._metadata.schema
-            self._texts = [i for i in range(len(schema)) if _is_text(schema.column(i), self._wanted)]
-            self._text_names = {schema.column(i).path for i in self._texts}
+            details = () if self._wanted.details is None else self._wanted.details.columns()
+            may_be_text = self._wanted.src, self._wanted.dst, *details
+            self._texts = {
+                column.path: i
+                for i, column in enumerate(columns)
+                if column.path in may_be_text and column.physical_type == "BYTE_ARRAY"
+            }
             self._pages = PlainPages(self._places, first, (self._wanted.src, self._wanted.dst))
         except BaseException:
             self._places.close()
             raise
         self.has_time = self._wanted.times is not None
         self._files: dict[tuple[str, ...], list[Any]] = {(): [first]}  # that no thread reads, by their dictionaries
-        self._lock = threading.Lock()
         self._rows_read = 0
         workers = min(thread_count(options.threads), MOST_THREADS)
         self._pool = ThreadPoolExecutor(workers, "read rows")
@@ -159,7 +154,7 @@ class ParquetReader:
         """
         file = UnreadFile(-1, self._places.size)
         groups = range(self._metadata.num_row_groups)
-        with arrow_errors(self._name, "Parquet file"):
+        with arrow_errors(self._name, WHAT):
             try:
                 opened = self._open_file(self._metadata, file=file, pre_buffer=True)
                 opened.read_row_groups(groups, columns=self._wanted.columns, use_threads=False)
@@ -170,7 +165,10 @@ class ParquetReader:
     def _start(self) -> Generator[Future[list[RowBlock]], None, None]:
         """Yield the tasks of threads, in the order of rows."""
         piece: list[Group] = []
-        for group in self._groups():
+        begin = 0
+        for number in range(self._metadata.num_row_groups):
+            group = Group(number, self._metadata.row_group(number).num_rows, begin)
+            begin += group.rows
             if piece and sum(each.rows for each in piece) + group.rows > PIECE_ROWS:
                 yield self._pool.submit(self._read_piece, piece)
                 piece = []
@@ -181,16 +179,11 @@ class ParquetReader:
         if piece:
             yield self._pool.submit(self._read_piece, piece)
 
-    def _groups(self) -> Iterator[Group]:
-        begin = 0
-        for number in range(self._metadata.num_row_groups):
-            rows = self._metadata.row_group(number).num_rows
-            yield Group(number, rows, begin)
-            begin += rows
-
     def _read_piece(self, groups: list[Group]) -> list[RowBlock]:
         has_details = self._wanted.details is not None  # which pages do not give
-        return (not has_details and self._read_pages(groups)) or self._read_tables(groups)
+        if not has_details and (blocks := self._read_pages(groups)):
+            return blocks
+        return self._convert(self._table(groups, self._wanted.columns).to_batches(), groups[0].begin)
 
     def _read_pages(self, groups: list[Group]) -> list[RowBlock]:
         """Return rows with addresses that need no Arrow arrays; none if they do, or if a row may be bad."""
@@ -202,8 +195,8 @@ class ParquetReader:
             return [RowBlock(src, dst, None)]
         blocks, begin = [], 0
         for batch in self._table(groups, self._wanted.time_columns).to_batches():
-            with measured("parse"), arrow_errors(self._name, "Parquet file"):
-                times = column_times(arrays_of(batch, self._wanted.time_columns, self._name), self._wanted, self._name)
+            with measured("parse"), arrow_errors(self._name, WHAT):
+                times = times_of(arrays_of(batch, self._wanted.time_columns), self._wanted)
             if has_gaps(times):
                 return []
             end = begin + len(batch)
@@ -211,67 +204,50 @@ class ParquetReader:
             begin = end
         return blocks if begin == len(src) else []  # A damaged file may have fewer times than addresses.
 
-    def _read_tables(self, groups: list[Group]) -> list[RowBlock]:
-        blocks, begin = [], groups[0].begin
-        for batch in self._table(groups, self._wanted.columns).to_batches():
-            blocks.append(self._convert(batch, begin))
-            begin += len(batch)
-        return blocks
-
     def _table(self, groups: list[Group], columns: list[str]) -> Any:
-        with arrow_errors(self._name, "Parquet file"), measured("read"):
-            numbers = [group.number for group in groups]
-            dictionaries = self._dictionaries(numbers)
-            with self._lock:
-                unused = self._files.setdefault(dictionaries, [])
-                file = unused.pop() if unused else None
-            file = file or self._open_file(self._metadata, read_dictionary=dictionaries)
-            table = file.read_row_groups(numbers, columns=columns, use_threads=False)
-            with self._lock:
-                unused.append(file)
+        with arrow_errors(self._name, WHAT), measured("read"):
+            dictionaries = self._dictionaries(groups)
+            unused = self._files.setdefault(dictionaries, [])
+            try:
+                file = unused.pop()
+            except IndexError:
+                file = self._open_file(self._metadata, read_dictionary=dictionaries)
+            table = file.read_row_groups([group.number for group in groups], columns=columns, use_threads=False)
+            unused.append(file)
         return table
 
     def _in_batches(self, group: Group) -> Generator[Future[list[RowBlock]], None, None]:
-        with arrow_errors(self._name, "Parquet file"):
-            dictionaries = self._dictionaries([group.number])
+        with arrow_errors(self._name, WHAT):
+            dictionaries = self._dictionaries([group])
             file = self._open_file(self._metadata, buffer_size=_BUFFER, read_dictionary=dictionaries)
             batches = file.iter_batches(BATCH_ROWS, [group.number], self._wanted.columns, use_threads=False)
         begin = group.begin
-        while (batch := self._next(batches)) is not None:
-            yield self._pool.submit(self._convert_one, batch, begin)
+        while True:
+            with arrow_errors(self._name, WHAT), measured("read"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield self._pool.submit(self._convert, [batch], begin)
             begin += len(batch)
 
-    def _dictionaries(self, groups: list[int]) -> tuple[str, ...]:
+    def _dictionaries(self, groups: list[Group]) -> tuple[str, ...]:
         """Return the columns of text that are dictionaries throughout in all of these row groups."""
-        chunks = [self._metadata.row_group(group).column(i) for group in groups for i in self._texts]
-        others = {chunk.path_in_schema for chunk in chunks if not _is_dictionary(chunk)}
-        return tuple(name for name in self._wanted.columns if name in self._text_names and name not in others)
+        described = [self._metadata.row_group(group.number) for group in groups]
+        return tuple(
+            name for name, i in self._texts.items() if all(_is_dictionary(group.column(i)) for group in described)
+        )
 
-    def _next(self, batches: Iterator[Any]) -> Any:
-        with arrow_errors(self._name, "Parquet file"), measured("read"):
-            return next(batches, None)
-
-    def _convert_one(self, batch: Any, begin: int) -> list[RowBlock]:
-        return [self._convert(batch, begin)]
-
-    def _convert(self, batch: Any, begin: int) -> RowBlock:
-        with measured("parse"), arrow_errors(self._name, "Parquet file"):
-            return block_of(batch, self._wanted, begin, self._name)
-
-
-def _is_text(column: Any, wanted: Wanted) -> bool:
-    names = () if wanted.details is None else wanted.details.columns()
-    return column.path in (wanted.src, wanted.dst, *names) and column.physical_type == "BYTE_ARRAY"
+    def _convert(self, batches: Sequence[Any], begin: int) -> list[RowBlock]:
+        blocks = []
+        for batch in batches:
+            with measured("parse"), arrow_errors(self._name, WHAT):
+                blocks.append(block_of(batch, self._wanted, begin))
+            begin += len(batch)
+        return blocks
 
 
 def _is_dictionary(chunk: Any) -> bool:
     return bool(chunk.has_dictionary_page) and chunk.total_uncompressed_size <= _DICTIONARY_BYTES * chunk.num_values
-
-
-def _columns(schema: Any) -> list[str]:
-    """Return the columns with one value for each row, by their paths."""
-    columns = (schema.column(i) for i in range(len(schema)))
-    return [column.path for column in columns if column.max_repetition_level == 0]
 
 
 class UnsupportedPage(Exception):  # noqa: N818  no error: it is left to pyarrow
@@ -279,20 +255,15 @@ class UnsupportedPage(Exception):  # noqa: N818  no error: it is left to pyarrow
 
 
 class Page(NamedTuple):
-    """A page within the bytes of a column chunk."""
-
     kind: int
     values: int
     encoding: int
     begin: int
     end: int
     size: int  # decompressed
-    levels: int  # bytes of levels before the values that are not compressed; 0 of old pages, which have them inside
-    is_compressed: int
 
 
 def pages_of(chunk: Bytes) -> Iterator[Page]:
-    """Yield the pages of a column chunk; raise UnsupportedPage."""
     rows = np.empty((_AT_ONCE, len(Page._fields)), np.int64)
     at = 0
     while at < len(chunk):
@@ -314,23 +285,15 @@ def list_pages(chunk: Bytes, at: int, pages: Pages) -> tuple[int, int]:
         begin = read_fields(chunk, at, fields)
         if begin < 0:
             return count, at
-        kind = fields[0, 1]
-        about = 5 if kind == DATA else 7 if kind == DICTIONARY else 8
-        size, values, levels = fields[0, 2], fields[about, 1], 0
-        if kind == DATA_2:
-            if fields[8, 5] < 0 or fields[8, 6] < 0:
-                return count, at
-            levels = fields[8, 5] + fields[8, 6]
-        # Levels of an old page that are not runs have no length, and would be read wrongly.
-        known = kind in (DICTIONARY, DATA_2) or (kind == DATA and fields[5, 3] == _RUNS)
-        inside = 0 <= fields[0, 3] <= len(chunk) - begin and levels <= fields[0, 3] and levels <= size
-        if not (known and inside and values >= 0):
+        kind, size = fields[0, 1], fields[0, 3]
+        about = 5 if kind == DATA else 7
+        # Levels that are not runs have no length, and would be read wrongly.
+        is_known = kind == DICTIONARY or (kind == DATA and fields[5, 3] == _RUNS)
+        if not (is_known and 0 <= size <= len(chunk) - begin and fields[0, 2] >= 0 and fields[about, 1] >= 0):
             return count, at
-        pages[count, 0], pages[count, 1] = kind, values
-        pages[count, 2] = fields[about, 4 if kind == DATA_2 else 2]
-        pages[count, 3], pages[count, 4], pages[count, 5] = begin, begin + fields[0, 3], size
-        pages[count, 6], pages[count, 7] = levels, fields[8, 7] != 0
-        at = begin + fields[0, 3]
+        at = begin + size
+        pages[count, 0], pages[count, 1], pages[count, 2] = kind, fields[about, 1], fields[about, 2]
+        pages[count, 3], pages[count, 4], pages[count, 5] = begin, at, fields[0, 2]
         count += 1
     return count, at
 
@@ -364,23 +327,20 @@ def read_fields(data: Bytes, at: int, fields: Pages) -> int:
             if depth > _DEEPEST:
                 return -1
             numbers[depth] = 0
-            continue
-        if kind in (_TRUE, _FALSE):
-            value = int(kind == _TRUE)
         elif 4 <= kind <= 6:
             value, at = read_integer(data, at)
+            outer, inner = (0, numbers[0]) if depth == 0 else (numbers[0], numbers[depth])
+            if depth <= 1 and 0 <= outer < _FIELDS and 0 <= inner < _FIELDS:
+                fields[outer, inner] = value
         elif kind == _BINARY:
             value, at = read_varint(data, at)
             if at < 0 or value > len(data) - at:
                 return -1
             at += value
-        else:
+        elif kind not in (_TRUE, _FALSE):
             return -1
         if at < 0:
             return -1
-        outer, inner = (0, numbers[0]) if depth == 0 else (numbers[0], numbers[depth])
-        if depth <= 1 and 0 <= outer < _FIELDS and 0 <= inner < _FIELDS:
-            fields[outer, inner] = value
     return -1
 
 
@@ -408,26 +368,14 @@ def read_integer(data: Bytes, at: int) -> tuple[int, int]:
 def have_values(levels: Bytes, count: int) -> bool:
     """Return True if the definition levels of a column, 0 or 1 for each row, are 1 throughout: no row is null.
 
-    Levels are runs: twice a length and a level, or twice a number of bytes plus one and these, a bit for each level.
+    They are one run: twice a length and a level, or twice a number of bytes plus one and these, a bit for each level.
+    Several runs, which are rare where no row is null, are left to pyarrow.
     """
-    data = levels.tobytes()
-    at = seen = 0
-    while seen < count:
-        head, at = read_varint(levels, at)
-        packed = data[at : at + (head >> 1 if head & 1 else 1)]
-        if at < 0 or head < 2 or len(packed) < (head >> 1 if head & 1 else 1):
-            raise UnsupportedPage
-        at += len(packed)
-        if head & 1:
-            wanted = (1 << min(8 * len(packed), count - seen)) - 1
-            if int.from_bytes(packed, "little") & wanted != wanted:
-                return False
-            seen += 8 * len(packed)
-        else:
-            if packed != b"\1":
-                return False
-            seen += head >> 1
-    return True
+    head, at = read_varint(levels, 0)
+    if head == count << 1:
+        return levels[at : at + 1].tobytes() == b"\1"
+    bits = np.unpackbits(levels[at : at + (head >> 1)], count=count, bitorder="little")  # Zeros stand for missing ones.
+    return bool(head & 1 and bits.all())
 
 
 Narrow = NDArray[np.uint32]
@@ -438,8 +386,6 @@ _WIDEST = 32  # bits of an index
 
 
 class PlainColumn(NamedTuple):
-    """A column whose pages may be read here."""
-
     number: int  # among the columns of a row group
     physical: str  # INT32, INT64 or BYTE_ARRAY
     signed: bool
@@ -466,13 +412,7 @@ class PlainPages:
             return None
         try:
             return [self._read(groups, column) for column in self._columns]
-        except (
-            UnsupportedPage,
-            OSError,
-            ValueError,
-            OverflowError,
-            MemoryError,
-        ):  # Sizes and places may be any numbers.
+        except (UnsupportedPage, OSError, ValueError, OverflowError, MemoryError):  # Sizes and places may be anything.
             self._is_common = False
             return None
 
@@ -481,87 +421,61 @@ class PlainPages:
         addresses = np.empty(sum(rows), np.uint32)
         begin = 0
         for group, count in zip(groups, rows, strict=True):
-            _read_chunk(self._fetch(group, column), addresses[begin : begin + count])
+            _read_chunk(self._fetch(group, column), column, addresses[begin : begin + count])
             begin += count
         return addresses
 
-    def _fetch(self, group: int, column: PlainColumn) -> Chunk:
+    def _fetch(self, group: int, column: PlainColumn) -> Bytes:
         about = self._metadata.row_group(group).column(column.number)
         begin, size = about.data_page_offset, about.total_compressed_size
         if about.has_dictionary_page:
             begin = min(begin, about.dictionary_page_offset)
         if about.file_path or not (begin >= 0 and 0 <= size <= self._places.size - begin):
             raise UnsupportedPage
-        with measured("read"):
-            file = self._places.open()
-            try:
-                file.seek(begin)
-                data = np.frombuffer(file.read(size), np.uint8)
-            finally:
-                file.close()
+        with measured("read"), closing(self._places.open()) as file:
+            file.seek(begin)
+            data = np.frombuffer(file.read(size), np.uint8)
         if len(data) < size:
             raise UnsupportedPage
-        return Chunk(data, column)
-
-
-class Chunk(NamedTuple):
-    """The bytes of a column in one row group."""
-
-    data: Bytes
-    column: PlainColumn
-
-    def values(self, page: Page) -> tuple[Bytes, int]:
-        """Return the bytes of a page, and where its values begin. None of them is null."""
-        if page.size > _LARGEST:
-            raise UnsupportedPage
-        begin = page.begin + page.levels
-        with measured("read"):
-            part = _plain(self.data[begin : page.end], page.size - page.levels, bool(page.is_compressed))
-        if page.kind == DICTIONARY or not self.column.nullable:
-            return part, 0
-        if page.kind == DATA_2:
-            levels, at = self.data[page.begin : begin], 0
-        else:
-            length = int.from_bytes(part[:4].tobytes(), "little")
-            levels, at = part[4 : 4 + length], 4 + length
-        if at > len(part) or not have_values(levels, page.values):
-            raise UnsupportedPage
-        return part, at
-
-
-def _plain(data: Bytes, size: int, may_be_compressed: bool) -> Bytes:
-    """Return the bytes of a page, decompressed to exactly this size."""
-    from pyarrow import ArrowException
-
-    codec = _codec_of(data, size) if may_be_compressed else ""
-    if not codec:
-        if len(data) != size:
-            raise UnsupportedPage
         return data
-    try:
-        return np.frombuffer(_codec(codec).decompress(data, size), np.uint8)
-    except (ArrowException, OSError):
-        raise UnsupportedPage from None
 
 
-def _codec_of(data: Bytes, size: int) -> str:
-    """Return the codec of a page by its bytes, "" if there is none of those known here.
+def _values(data: Bytes, page: Page, column: PlainColumn) -> tuple[Bytes, int]:
+    """Return the bytes of a page, and where its values begin. None of them is null."""
+    if page.size > _LARGEST:
+        raise UnsupportedPage
+    with measured("read"):
+        part = _plain(data[page.begin : page.end], page.size)
+    if page.kind == DICTIONARY or not column.nullable:
+        return part, 0
+    length = int.from_bytes(part[:4].tobytes(), "little")
+    if 4 + length > len(part) or not have_values(part[4 : 4 + length], page.values):
+        raise UnsupportedPage
+    return part, 4 + length
+
+
+def _plain(data: Bytes, size: int) -> Bytes:
+    """Return the bytes of a page, decompressed to exactly this size, by the codec that its first bytes show.
 
     Snappy and gzip say how much there is. If it were less than `size`, pyarrow would return what memory held before.
     """
+    from pyarrow import ArrowException, Codec
+
     head = data[:4].tobytes()
     if head == _ZSTD:
-        return "zstd"
-    if head.startswith(_GZIP):
-        return "gzip" if int.from_bytes(data[-4:].tobytes(), "little") == size else ""
-    return "snappy" if read_varint(data, 0)[0] == size else ""
-
-
-@functools.cache
-def _codec(name: str) -> Any:
-    from pyarrow import Codec
-
-    return Codec(name)
+        codec = "zstd"
+    elif head.startswith(_GZIP) and int.from_bytes(data[-4:].tobytes(), "little") == size:
+        codec = "gzip"
+    elif read_varint(data, 0)[0] == size:
+        codec = "snappy"
+    elif len(data) == size:
+        return data
+    else:
+        raise UnsupportedPage
+    try:
+        return np.frombuffer(Codec(codec).decompress(data, size), np.uint8)
+    except (ArrowException, OSError):
+        raise UnsupportedPage from None
 
 
 def _column(file: Any, name: str) -> PlainColumn | None:
@@ -588,26 +502,26 @@ def _column(file: Any, name: str) -> PlainColumn | None:
     return PlainColumn(places[0], column.physical_type, signed, column.max_definition_level == 1)
 
 
-def _read_chunk(chunk: Chunk, addresses: Narrow) -> None:
+def _read_chunk(chunk: Bytes, column: PlainColumn, addresses: Narrow) -> None:
     """Write the addresses of a chunk, exactly as many as there are rows, or raise UnsupportedPage."""
     known: Narrow = np.empty(0, np.uint32)
     seen = 0
-    for page in pages_of(chunk.data):
+    for page in pages_of(chunk):
         if page.values > len(addresses) - seen and page.kind != DICTIONARY:
             raise UnsupportedPage
-        data, at = chunk.values(page)
+        data, at = _values(chunk, page, column)
         with measured("parse"):
             if page.kind == DICTIONARY:
                 if page.values > len(data):
                     raise UnsupportedPage
                 known = np.empty(page.values, np.uint32)
-                _read_plain(data, at, chunk.column, known)
+                _read_plain(data, at, column, known)
                 continue
             part = addresses[seen : seen + page.values]
             seen += page.values
             if page.encoding == PLAIN:
-                _read_plain(data, at, chunk.column, part)
-            elif page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) or not _take(data, at, known, part):
+                _read_plain(data, at, column, part)
+            elif page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) or not take_runs(data, at, known, part):
                 raise UnsupportedPage
     if seen != len(addresses):
         raise UnsupportedPage
@@ -626,15 +540,6 @@ def _read_plain(data: Bytes, at: int, column: PlainColumn, addresses: Narrow) ->
     if may_be_others and not (int(numbers.min()) >= 0 and int(numbers.max()) <= 0xFFFFFFFF):
         raise UnsupportedPage
     addresses[:] = numbers.view(np.uint32) if dtype.itemsize == 4 else numbers
-
-
-def _take(data: Bytes, at: int, known: Narrow, addresses: Narrow) -> bool:
-    """Write the values of a dictionary that a page names; return False if the page is damaged."""
-    if len(addresses) == 0:
-        return True
-    if at >= len(data) or data[at] > _WIDEST:
-        return False
-    return bool(take_runs(data, at + 1, int(data[at]), known, addresses))
 
 
 @compiled
@@ -670,27 +575,24 @@ def parse_lengths(data: Bytes, at: int, addresses: Narrow) -> bool:
 
 
 @compiled
-def take_runs(data: Bytes, at: int, width: int, known: Narrow, addresses: Narrow) -> bool:
-    """Write the values that indices of `width` bits name, in runs of one index or of packed ones; False: damaged.
+def take_runs(data: Bytes, at: int, known: Narrow, addresses: Narrow) -> bool:
+    """Write the values that indices name, in runs of one index or of packed ones, behind their width; False: damaged.
 
     A run begins with a number: twice its length, or twice its groups of eight plus one if they are packed.
     """
     begin, size, count = data.ctypes.data, len(data), len(addresses)
+    if count == 0:
+        return True
+    if at >= size or data[at] > _WIDEST or len(known) == 0:
+        return False
+    width = int(data[at])
+    at += 1
     mask, known_values, worst = np.uint64((1 << width) - 1), np.uint64(len(known)), np.uint64(0)
-    if len(known) == 0:
-        return count == 0
     i = 0
     while i < count:
-        head, shift = 0, 0
-        while True:
-            if at >= size or shift > 28:
-                return False
-            byte = int(data[at])
-            at += 1
-            head |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
+        head, at = read_varint(data, at)
+        if at < 0:
+            return False
         if head & 1:
             many = min(8 * (head >> 1), count - i)
             if many == 0 or (head >> 1) * width > size - at:
@@ -724,10 +626,4 @@ def take_runs(data: Bytes, at: int, width: int, known: Narrow, addresses: Narrow
     return bool(worst < known_values)
 
 
-PARQUET = TableFormat(
-    "parquet",
-    "a Parquet file",
-    lambda head: head.startswith(MAGIC),
-    ParquetReader,
-    one_thread=False,
-)
+PARQUET = TableFormat("parquet", "a Parquet file", lambda head: head.startswith(MAGIC), ParquetReader, one_thread=False)

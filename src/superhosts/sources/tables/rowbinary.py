@@ -4,8 +4,8 @@ RowBinary has neither names nor types: the caller gives a schema, `src IPv4, dst
 do for blanks. A row is its values one behind the other, numbers in little-endian order, text behind its length
 (LEB128). A Nullable value has a byte before it that is 1 if the value is missing. LowCardinality changes nothing here.
 
-Where every value has a fixed width, a column is a view of the bytes with strides, and IPv4 columns become those of
-packets in one copy. In rows with text or NULLs a compiled loop finds the values (`walk`), and others read them.
+A compiled loop finds the values (`walk`), and others read them. Where every value has a fixed width, IPv4 columns
+become those of packets in one copy.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from superhosts.jit.cache import compiled
 from superhosts.sources.input import Opens
 from superhosts.sources.stream import Stream
 from superhosts.sources.tables.details import Numbers, details_of, details_of_columns, of_integers, of_places
-from superhosts.sources.tables.mapping import UNITS, Column, Mapping, resolve, row_times
+from superhosts.sources.tables.mapping import UNITS, Column, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import BadRow, RowBlock
 from superhosts.sources.tables.textscan import Places
-from superhosts.sources.tables.times import factor_of, parse_times, scale_floats, scale_integers
+from superhosts.sources.tables.times import parse_times, scale_floats, scale_integers
 
 BUFFER = 1 << 20  # bytes that are read before their rows are returned; a row may be larger
 LARGEST = 1 << 28  # bytes of one row
@@ -59,8 +59,6 @@ _WRAPPERS = ("LowCardinality", "SimpleAggregateFunction")
 
 @dataclass(frozen=True)
 class Field:
-    """A column: its name, and how its values look."""
-
     name: str
     type: str  # without Nullable and LowCardinality
     width: int  # bytes of a value; TEXT_WIDTH for text
@@ -74,7 +72,6 @@ class Field:
 
     @property
     def is_float(self) -> bool:
-        """True for floating-point numbers, which only times may be."""
         return self.type in ("Float32", "Float64")
 
     @property
@@ -91,10 +88,13 @@ class Field:
         return self.reading == LITTLE and self.width <= 8 and self.type not in ("IPv4", "Bool")
 
     @property
-    def precision(self) -> int:
-        """Digits behind the second of a DateTime64."""
-        match = re.match(r"DateTime64\((\d)", self.type)
-        return int(match[1]) if match else 0
+    def factor(self) -> int:
+        """Nanoseconds of a number that is a time; 0: by its magnitude."""
+        if match := re.match(r"DateTime64\((\d)", self.type):
+            return int(10 ** (9 - int(match[1])))
+        if self.type.startswith("DateTime"):
+            return UNITS["s"]
+        return _DAY if self.type.startswith("Date") else 0
 
 
 def parse_schema(text: str, *, typed: bool = True) -> list[Field]:
@@ -103,15 +103,15 @@ def parse_schema(text: str, *, typed: bool = True) -> list[Field]:
     for item in _items(text):
         name, type = _name_and_type(item)
         if not type and typed:
-            raise UsageError(f"{_option(text)}: {item!r}: write a name and a type, like {EXAMPLE}")
+            raise UsageError(f"{setting('schema', text)}: {item!r}: write a name and a type, like {EXAMPLE}")
         if any(field.name == name for field in fields):
-            raise UsageError(f"{_option(text)}: two columns {name!r}; give them different names")
+            raise UsageError(f"{setting('schema', text)}: two columns {name!r}; give them different names")
         try:
             fields.append(field_of(name, type or "String"))
         except UsageError as error:
-            raise UsageError(f"{_option(text)}: {error}") from None
+            raise UsageError(f"{setting('schema', text)}: {error}") from None
     if not fields:
-        raise UsageError(f"{_option(text)}: no column; write it like {EXAMPLE!r}")
+        raise UsageError(f"{setting('schema', text)}: no column; write it like {EXAMPLE!r}")
     return fields
 
 
@@ -169,10 +169,6 @@ def _items(text: str) -> list[str]:
     return [item.strip() for item in items if item.strip()]
 
 
-def _option(text: str) -> str:
-    return setting("schema", text)
-
-
 class RowBytes:
     """The bytes of an input, as far as they were read and are not part of a row that was returned."""
 
@@ -203,6 +199,13 @@ class RowBytes:
         self._end += got
         return got > 0
 
+    def has(self, count: int) -> bool:
+        """Read until this many bytes wait; False if the input ends before."""
+        while len(self) < count:
+            if not self.more():
+                return False
+        return True
+
     def __len__(self) -> int:
         return self._end - self._begin
 
@@ -218,10 +221,16 @@ class RowBinaryReader:
         try:
             self.fields = list(fields) or read_header(self._bytes, self._name)
             self.columns: Sequence[str] = [field.name for field in self.fields]
-            self._mapping = resolve(options.map, self.columns, self._name)
-            self._time = _chosen_time(self._mapping, options.row_time, self.columns, self._name)
-            self._check_types()
-            names = [column.name for column in (self._mapping.src, self._mapping.dst, self._time) if column is not None]
+            mapping = resolve(options.map, self.columns, self._name)
+            # A duration is not added: whoever writes rows can write the time that counts.
+            times = row_times(replace(mapping, duration=None), options.row_time, self.columns, self._name)
+            self._time = None if times is None else times.column
+            self._roles = {
+                role: self._number(role, column)
+                for role, column in (("src", mapping.src), ("dst", mapping.dst), ("time", self._time))
+                if column is not None
+            }
+            names = [self.columns[number] for number in self._roles.values()]
             self._details = details_of(None, self.columns, options, names, self._name)
         except BaseException:
             self._stream.close()
@@ -250,34 +259,34 @@ class RowBinaryReader:
     def close(self) -> None:
         self._stream.close()
 
-    def _check_types(self) -> None:
-        assert self._mapping.src is not None
-        assert self._mapping.dst is not None
-        for role, column in (("src", self._mapping.src), ("dst", self._mapping.dst), ("time", self._time)):
-            field = None if column is None else self._field(column)
-            if field is not None and (field.array or not (field.is_time if role == "time" else field.is_address)):
-                what = "a time" if role == "time" else "an address"
-                raise InputError(f"column {field.name} ({role}) is {field.type}, which is not {what}", file=self._name)
-
-    def _field(self, column: Column) -> Field:
-        return self.fields[self.columns.index(column.name)]
+    def _number(self, role: str, column: Column) -> int:
+        """Return the number of a column; InputError if its type has no such values."""
+        number = self.columns.index(column.name)
+        field = self.fields[number]
+        if field.array or not (field.is_time if role == "time" else field.is_address):
+            what = "a time" if role == "time" else "an address"
+            raise InputError(f"column {field.name} ({role}) is {field.type}, which is not {what}", file=self._name)
+        return number
 
     def _next(self) -> RowBlock | None:
         """Return the whole rows that wait; None if there is none."""
         data = self._bytes.data()
-        found = self._places_of_fixed(data) if self._width else self._places_of_walk(data)
-        if found is None:
+        widths = np.array([field.width for field in self.fields], np.int64)
+        nullable = np.array([field.nullable for field in self.fields])
+        slots = np.full(len(self.fields), -1)
+        slots[self._wanted] = np.arange(len(self._wanted))
+        found = np.empty((len(self._wanted), min(MOST_ROWS, len(data)), 2), np.int64)
+        count, used, why = walk(data, widths, nullable, slots, found).tolist()
+        if not count:
+            if why == DAMAGED:
+                raise self._damaged("has a length or a mark of NULL that makes no sense")
             return None
-        places, used = found
+        places = {number: found[slot, :count] for slot, number in enumerate(self._wanted)}
         first = self._rows
-        count = len(next(iter(places.values())))
-        mapping, time = self._mapping, self._time
-        assert mapping.src is not None
-        assert mapping.dst is not None
         block = RowBlock(
-            self._addresses(data, self._field(mapping.src), places),
-            self._addresses(data, self._field(mapping.dst), places),
-            None if time is None else self._times(data, time, places),
+            self._addresses(data, "src", places),
+            self._addresses(data, "dst", places),
+            self._times(data, places),
             lambda index: BadRow(first + index + 1, self._text(data, places, index)),
             details=self._read_details(data, places, count),
         )
@@ -285,34 +294,9 @@ class RowBinaryReader:
         self._bytes.take(used)
         return block
 
-    def _places_of_fixed(self, data: NDArray[np.uint8]) -> tuple[dict[int, Places], int] | None:
-        assert self._width is not None
-        count = min(len(data) // self._width, MOST_ROWS)
-        if not count:
-            return None
-        begins = np.arange(0, count * self._width, self._width)
-        places = {}
-        for number in self._wanted:
-            offset = sum(field.width for field in self.fields[:number])
-            places[number] = np.stack([begins + offset, begins + offset + self.fields[number].width], axis=1)
-        return places, count * self._width
-
-    def _places_of_walk(self, data: NDArray[np.uint8]) -> tuple[dict[int, Places], int] | None:
-        widths = np.array([field.width for field in self.fields], np.int64)
-        nullable = np.array([field.nullable for field in self.fields])
-        slots = np.full(len(self.fields), -1)
-        slots[self._wanted] = np.arange(len(self._wanted))
-        places = np.empty((len(self._wanted), min(MOST_ROWS, len(data)), 2), np.int64)
-        count, used, why = walk(data, widths, nullable, slots, places).tolist()
-        if not count:
-            if why == DAMAGED:
-                raise self._damaged("has a length or a mark of NULL that makes no sense")
-            return None
-        return {number: places[slot, :count] for slot, number in enumerate(self._wanted)}, used
-
-    def _addresses(self, data: NDArray[np.uint8], field: Field, places: dict[int, Places]) -> Ends:
-        number = self.fields.index(field)
-        where = places[number]
+    def _addresses(self, data: Bytes, role: str, places: dict[int, Places]) -> Ends:
+        number = self._roles[role]
+        field, where = self.fields[number], places[number]
         if self._width and field.reading == LITTLE and field.width == 4 and not field.is_signed:
             start = int(where[0, 0])
             strided: NDArray[np.uint32] = np.ndarray((len(where),), "<u4", data.data, start, (self._width,))
@@ -321,23 +305,22 @@ class RowBinaryReader:
         read_addresses(data, where, field.reading, field.is_signed, kinds, words)
         return AddressColumn(kinds, words)
 
-    def _times(self, data: NDArray[np.uint8], column: Column, places: dict[int, Places]) -> Times:
-        field = self._field(column)
-        where = places[self.fields.index(field)]
+    def _times(self, data: Bytes, places: dict[int, Places]) -> Times | None:
+        if self._time is None:
+            return None
+        field, where, unit = self.fields[self._roles["time"]], places[self._roles["time"]], self._time.unit
         if field.reading == TEXT:
             return parse_times(
-                [None if start < 0 else data[start:end].tobytes() for start, end in where.tolist()], column.unit
+                [None if start < 0 else data[start:end].tobytes() for start, end in where.tolist()], unit
             )
         if field.is_float:
-            raw = b"".join(data[start:end].tobytes() if start >= 0 else b"" for start, end in where.tolist())
+            is_there = where[:, 0] >= 0
             floats = np.full(len(where), -1.0)
-            floats[where[:, 0] >= 0] = np.frombuffer(raw, f"<f{field.width}")
-            return scale_floats(floats, factor_of(column.unit))
-        numbers = np.empty(len(where), np.int64)
-        read_integers(data, where, field.is_signed, numbers)
-        return scale_integers(numbers, _factor(field, column))
+            floats[is_there] = data[where[is_there, :1] + np.arange(field.width)].view(f"<f{field.width}")[:, 0]
+            return scale_floats(floats, UNITS.get(unit, 0))
+        return scale_integers(_integers(data, where, field), UNITS[unit] if unit else field.factor)
 
-    def _read_details(self, data: NDArray[np.uint8], places: dict[int, Places], count: int) -> Details | None:
+    def _read_details(self, data: Bytes, places: dict[int, Places], count: int) -> Details | None:
         fields = self._details
         if fields is None:
             return None
@@ -348,15 +331,12 @@ class RowBinaryReader:
             if field.array or field.reading == OPAQUE or (field.reading == LITTLE and field.width > 8):
                 return np.full(count, -1, np.int64)
             if field.reading == LITTLE:
-                numbers = np.empty(count, np.int64)
-                read_integers(data, where, field.is_signed, numbers)
-                return of_integers(numbers, what)
+                return of_integers(_integers(data, where, field), what)
             return of_places(data, where, what, fields.codes)  # Zeros fill up a FixedString, and are blanks.
 
         return details_of_columns(fields, count, read)
 
-    def _text(self, data: NDArray[np.uint8], places: dict[int, Places], index: int) -> str:
-        """Return the values of a row that were read, for messages."""
+    def _text(self, data: Bytes, places: dict[int, Places], index: int) -> str:
         shown = []
         for number, where in sorted(places.items()):
             start, end = where[index].tolist()
@@ -387,11 +367,8 @@ def read_header(data: RowBytes, name: str) -> list[Field]:
     texts = []
     for _ in range(2 * count):
         length = read_length(data, name)
-        if data.taken + length > LARGEST_HEADER:
+        if data.taken + length > LARGEST_HEADER or not data.has(length):
             raise _bad_header(name)
-        while len(data) < length:
-            if not data.more():
-                raise _bad_header(name)
         texts.append(data.data()[:length].tobytes().decode("utf-8", "replace"))
         data.take(length)
     try:
@@ -401,20 +378,15 @@ def read_header(data: RowBytes, name: str) -> list[Field]:
 
 
 def read_length(data: RowBytes, name: str) -> int:
-    """Return a number in LEB128."""
     value = shift = 0
-    while True:
-        while not len(data):
-            if not data.more():
-                raise _bad_header(name)
+    byte = 128
+    while byte >= 128:
+        if shift > 28 or not data.has(1):
+            raise _bad_header(name)
         byte = int(data.data()[0])
         data.take(1)
         value |= (byte & 127) << shift
         shift += 7
-        if byte < 128:
-            break
-        if shift > 28:
-            raise _bad_header(name)
     if value > BUFFER:
         raise _bad_header(name)
     return value
@@ -426,21 +398,10 @@ def _bad_header(name: str) -> InputError:
     return InputError(f"does not begin with names and types of columns; {way}", file=name)
 
 
-def _chosen_time(mapping: Mapping, which: str, columns: Sequence[str], name: str) -> Column | None:
-    """Return the column of times. A duration is not added: whoever writes rows can write the time that counts."""
-    times = row_times(replace(mapping, duration=None), which, columns, name)
-    return None if times is None else times.column
-
-
-def _factor(field: Field, column: Column) -> int:
-    """Return the nanoseconds of a number of this column; 0: by its magnitude."""
-    if column.unit:
-        return UNITS[column.unit]
-    if field.type.startswith("DateTime64"):
-        return int(10 ** (9 - field.precision))
-    if field.type.startswith("DateTime"):
-        return UNITS["s"]
-    return _DAY if field.type.startswith("Date") else 0
+def _integers(data: Bytes, where: Places, field: Field) -> Numbers:
+    numbers = np.empty(len(where), np.int64)
+    read_integers(data, where, field.is_signed, numbers)
+    return numbers
 
 
 @compiled

@@ -1,14 +1,13 @@
 """A table as a source of packets: files, URLs, pipes and standard input, compressed or not.
 
-A reader of one table format (`TableReader`) is given an input and the options; it finds its columns with
-`mapping.resolve` and then returns block after block. It leaves out rows that it cannot read at all and says so in
-`bad`. Rows whose addresses or times make no sense stay in the columns, marked there (kind 0, `NO_TIME`), so that a
-reader's loop has no branches for errors: `RowPackets` drops, counts and describes them, the same for every format. A
-table all of whose rows are bad is an error that shows the first of them and the columns: most likely the columns are
-not what they were taken for.
+A reader of one table format (`TableReader`) finds its columns and then returns block after block. It leaves out rows
+that it cannot read at all and says so in `bad`. Rows whose addresses or times make no sense stay in the columns, marked
+there (kind 0, `NO_TIME`), so that a reader's loop has no branches for errors: `RowPackets` drops, counts and describes
+them, the same for every format. A table all of whose rows are bad is an error that shows the first of them and the
+columns: most likely the columns are not what they were taken for.
 
-What holds for captures holds for a `TableSource`: the next run recognises a file that was read to its end, files are
-read again where their rows are far out of order, and a pipe's rows are yielded as they arrive.
+As for captures, the next run recognises a file that was read to its end, files are read again where their rows are far
+out of order, and a pipe's rows are yielded as they arrive.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn, Ends, packets_of
+from superhosts.core.columns.addresses import AddressColumn, Ends, packets_of, widened
 from superhosts.core.pairs import Details, PacketBatch, PacketBlock, Times
 from superhosts.core.text import counted, either, printable, setting
 from superhosts.core.units import SECOND
@@ -42,18 +41,12 @@ class BadRow(NamedTuple):
     text: str
 
 
-def _no_row(_index: int) -> BadRow:
-    raise AssertionError("no row of this block is bad")
-
-
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Rows of a table, in order."""
-
     src: Ends
     dst: Ends
     time: Times | None  # nanoseconds since the epoch, UTC; None: the table has no times
-    describe: Callable[[int], BadRow] = _no_row  # a bad row of these columns, by its index
+    describe: Callable[[int], BadRow] | None = None  # a bad row of these columns, by its index; None: none is bad
     bad: Sequence[BadRow] = ()  # the first rows that could not be read at all and are not in the columns
     unreadable: int = 0  # how many these are
     skipped: int = 0  # records that are not meant: other events of a log. They do not count as rows
@@ -64,8 +57,6 @@ class RowBlock:
 
 
 class TableReader(Protocol):
-    """One pass over a table."""
-
     columns: Sequence[str]  # those found, for messages; known once it was opened
     has_time: bool  # rows have a time
 
@@ -90,8 +81,6 @@ class TableFormat:
 
 
 class RowPackets:
-    """The packets of a table, block by block, and its counters."""
-
     def __init__(self, name: str, reader: TableReader, counters: SourceCounters, *, one_window: bool) -> None:
         self._name = name
         self._reader = reader
@@ -110,7 +99,6 @@ class RowPackets:
     def read(self) -> PacketBlock | None:
         rows = self._reader.read()
         if rows is None:
-            self._warn_of_end()
             self._check()
             return None
         block = self._packets(rows)
@@ -125,31 +113,18 @@ class RowPackets:
         self._reader.close()
 
     def _packets(self, rows: RowBlock) -> PacketBlock:
-        src, dst, time, details, kept = rows.src, rows.dst, rows.time, rows.details, None
-        dropped: NDArray[np.int64] = np.empty(0, np.int64)
-        if time is None and not isinstance(src, AddressColumn) and not isinstance(dst, AddressColumn):
-            block: PacketBlock = ()
-            if len(rows):
-                block = (PacketBatch(4, src, dst, _no_times(len(rows)), (0, 0), details),)
-            self._count(rows, block, dropped)
-            return block
+        src, time = rows.src, rows.time
         if time is None:
             time = _no_times(len(rows))
         elif len(time) and int(time.min()) < 0:  # NO_TIME, or before 1970
-            without = time < 0
-            dropped, kept = np.flatnonzero(without), np.flatnonzero(~without)
-            src, dst, time = _taken(src, kept), _taken(dst, kept), time[kept]
-            details = None if details is None else details[kept]
-        block, refused = packets_of(src, dst, time, details)
-        if len(refused):
-            refused = refused if kept is None else kept[refused]
-            dropped = np.sort(np.concatenate([dropped, refused])) if len(dropped) else refused
+            kinds, words = widened(src)
+            src = AddressColumn(np.where(time < 0, np.uint8(0), kinds), words)
+        block, dropped = packets_of(src, rows.dst, time, rows.details)
         if rows.time is None:
             block = tuple(
                 PacketBatch(batch.family, batch.src, batch.dst, _no_times(len(batch)), (0, 0), batch.details)
                 for batch in block
             )
-        block = tuple(batch for batch in block if len(batch))
         self._count(rows, block, dropped)
         return block
 
@@ -163,7 +138,9 @@ class RowPackets:
         counters.skipped_records += rows.skipped
         self._good = self._good or bool(block)
         if bad and len(self._bad) < SHOWN:
-            found = [*rows.bad[:SHOWN], *(rows.describe(int(index)) for index in dropped[:SHOWN])]
+            found = list(rows.bad[:SHOWN])
+            if rows.describe is not None:
+                found += map(rows.describe, dropped[:SHOWN].tolist())
             self._show(sorted(found)[: SHOWN - len(self._bad)])
 
     def _show(self, found: list[BadRow]) -> None:
@@ -172,13 +149,11 @@ class RowPackets:
             for row in found:
                 self._counters.warn(f"{self._name}: {_words(row)}")
 
-    def _warn_of_end(self) -> None:
-        """Warn if compressed text ended early; readers of other tables raise."""
+    def _check(self) -> None:
+        """Warn if compressed text ended early, as readers of other tables raise; InputError if no row counts."""
         if early := getattr(self._reader, "ended_early", ""):
             self._counters.truncated_files += 1
             self._counters.warn(f"{self._name}: {early}; what came before counts")
-
-    def _check(self) -> None:
         bad = self._bad_rows
         if not self._good and bad:
             rows = "its only row is bad" if bad == 1 else f"all of its {counted(bad, 'row')} are bad"
@@ -196,13 +171,7 @@ def _no_times(count: int) -> Times:
     return np.broadcast_to(np.int64(0), (count,))
 
 
-def _taken(ends: Ends, kept: NDArray[np.int64]) -> Ends:
-    return AddressColumn(ends.kinds[kept], ends.words[kept]) if isinstance(ends, AddressColumn) else ends[kept]
-
-
 class TableSource(FileSource[RowPackets]):
-    """The rows of a table as packets."""
-
     def __init__(self, source: Input, format: TableFormat, options: TableOptions) -> None:
         super().__init__(source)
         self._format = format

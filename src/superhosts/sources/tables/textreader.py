@@ -4,21 +4,19 @@ A text has a `Layout`: what is wanted of a line and how it is found. Some lines 
 middle of a log): the loop stops there, and `Layout.after` says what holds from then on. Bytes may end anywhere; a line
 that is not whole yet waits for the rest. The last line of a file counts if it is whole, with or without a newline.
 
-A plain file may be read by several threads (`PieceReader`). It is cut into pieces of the same size; a line belongs to
-the piece in which it begins. Threads read pieces ahead, each from the first newline in it. A piece counts if it begins
-where the one before it has ended and was read with the layout that holds there; otherwise it is read again. So a
-newline in quotes, or a new header in the middle of the file, costs time and never changes a row.
+A plain file may be read by several threads. It is cut into pieces behind newlines, which threads walk ahead. A piece
+counts if the one before it has ended with it and was walked with the layout that holds there; otherwise it is walked
+again. So a newline in quotes, or a new header in the middle of the file, costs time and never changes a row.
 
 Memory is bounded: a line of more than `LONGEST_LINE` bytes is an error, and two pieces for each thread are read ahead.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -30,14 +28,15 @@ from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError
 from superhosts.sources.capture import Cutting, reading_pool
+from superhosts.sources.files import is_url
 from superhosts.sources.input import Input, Opens
 from superhosts.sources.tables import textrow
 from superhosts.sources.tables.details import DetailRoles
-from superhosts.sources.tables.source import BadRow, RowBlock, TableReader
+from superhosts.sources.tables.source import BadRow, RowBlock
 from superhosts.sources.tables.textrow import Bytes, Roles, Rows, new_rows
 from superhosts.sources.tables.textscan import PADDING
 
-BLOCK_BYTES = 4 << 20
+PIECE_BYTES = 2 << 20
 BLOCK_ROWS = 1 << 16
 LONGEST_LINE = 16 << 20
 MOST_TEXT = 80  # characters of a bad line that are shown
@@ -73,26 +72,28 @@ class Layout:
 Begin = Callable[[bytes, bool], tuple[int, Layout] | None]
 
 
-@dataclass
-class Walked:
-    """The rows of some lines, and where the next line is."""
+class Walked(NamedTuple):
+    """The rows of some lines, how many lines these are, and where the next one is."""
 
     blocks: list[RowBlock]
     position: int
-    line: int
+    lines: int
     layout: Layout
 
 
 class LineWalker:
-    """Walks whole lines of a buffer. `rows` is used again for every walk: what is kept is copied."""
+    """Walks whole lines of a buffer. `rows` is used again for every walk: what is kept is copied.
+
+    Bad rows have the numbers of their lines, from 0.
+    """
 
     def __init__(self) -> None:
         self._rows = new_rows(BLOCK_ROWS)
         self._tally = np.zeros(textrow.TALLY_SLOTS, np.int64)
 
-    def walk(self, data: Bytes, place: tuple[int, int], layout: Layout, *, line: int, final: bool) -> Walked:
-        """Read the lines of data[start:stop], which ends with a newline; `line` is the number of the first."""
-        tally, (start, stop) = self._tally, place
+    def walk(self, data: Bytes, place: tuple[int, int], layout: Layout, *, final: bool = False) -> Walked:
+        """Read the lines of data[start:stop], which ends with a newline; `final`: nothing comes behind them."""
+        tally, (start, stop), line = self._tally, place, 0
         found: list[RowBlock] = []
         while (start := layout.skip(data, start, stop)) < stop:
             tally[:] = 0
@@ -111,103 +112,179 @@ class LineWalker:
                 break
         return Walked(found, start, line, layout)
 
-    def last(self, data: Bytes, place: tuple[int, int], layout: Layout, *, line: int) -> Walked:
-        """Read what is left at the end of a text: data[start:end], perhaps without a newline, which is added."""
-        start, end = place
-        stop = _behind_last_newline(data, start, end)
-        walked = self.walk(data, (start, stop), layout, line=line, final=True)
+    def last(self, data: Bytes, end: int, layout: Layout) -> list[RowBlock]:
+        """Read what is left at the end of a text: data[:end], perhaps without a newline, which is added."""
+        stop = _behind_last_newline(data, 0, end)
+        blocks, _, line, layout = self.walk(data, (0, stop), layout, final=True)
         if stop == end:
-            return walked
-        layout, line = walked.layout, walked.line
+            return blocks
         if layout.is_whole(data[stop:end].tobytes()):
             data[end] = _NEWLINE
-            rest = self.walk(data, (stop, end + 1), layout, line=line, final=True)
-            return Walked([*walked.blocks, *rest.blocks], end, rest.line, rest.layout)
+            rest = self.walk(data, (stop, end + 1), layout, final=True).blocks
+            return [*blocks, *(_renumbered(block, line) for block in rest)]
         bad = BadRow(line, f"the input ends inside this line: {_shown(data[:end], stop)}")
         nothing = np.empty(0, np.uint32)
         time = np.empty(0, np.int64) if layout.has_time else None
         details = np.empty(0, np.uint64) if layout.details is not None else None
-        block = RowBlock(nothing, nothing, time, bad=[bad], unreadable=1, details=details)
-        return Walked([*walked.blocks, block], end, line + 1, layout)
+        return [*blocks, RowBlock(nothing, nothing, time, bad=[bad], unreadable=1, details=details)]
+
+
+class Piece(NamedTuple):
+    """Whole lines, data[start:stop]; what a thread makes of them if they begin a row, and with which layout."""
+
+    data: Bytes
+    start: int
+    stop: int
+    layout: Layout | None = None
+    job: Future[Walked] | None = None
 
 
 class TextReader:
-    """One pass over a stream of lines."""
+    """One pass over lines; with several workers, threads walk pieces ahead."""
 
-    def __init__(self, source: Opens, begin: Begin) -> None:
+    def __init__(self, source: Opens, begin: Begin, workers: int = 1) -> None:
         self._name = source.name
-        self._buffer = np.empty(BLOCK_BYTES + PADDING, np.uint8)
-        self._start = self._filled = 0  # what is not read yet
+        self._workers = workers
+        self._buffer = np.empty(PIECE_BYTES + PADDING, np.uint8)
+        self._start = self._filled = 0  # what is no piece yet
         self._offset = 0  # of the buffer's first byte in the stream
-        self._ended = False
-        self._walker = LineWalker()
+        self._rest = np.empty(0, np.uint8)  # lines of the last piece that go on behind it
+        self._ahead: deque[Piece] = deque()
         self._ready: deque[RowBlock] = deque()
+        self._walker = LineWalker()
+        self._is_begun = self._is_ended = False
         self._stream = source.open()
+        self._size = _plain_size(source)
         try:
-            self._start, self._layout = self._begin(begin)
+            while (begun := begin(self._buffer[: self._filled].tobytes(), self._is_ended)) is None:
+                self._fill()
         except BaseException:
             self._stream.close()
             raise
+        self._start, self._layout = begun
         self._line = 1 + int(np.count_nonzero(self._buffer[: self._start] == _NEWLINE))
         self.columns, self.has_time = self._layout.columns, self._layout.has_time
 
     def read(self) -> RowBlock | None:
         while not self._ready:
-            stop = _behind_last_newline(self._buffer, self._start, self._filled)
-            before = self._start
-            if stop > before:
-                self._take(self._walker.walk(self._buffer, (before, stop), self._layout, line=self._line, final=False))
-            if self._start == before and not self._fill():
-                if self._start == self._filled:
-                    return None
-                place = self._start, self._filled
-                self._take(self._walker.last(self._buffer, place, self._layout, line=self._line))
-                self._start = self._filled
+            if self._workers > 1 and self._is_begun:  # Whoever wants the first rows only needs no threads.
+                self._read_ahead()
+            self._is_begun = True
+            piece = self._ahead.popleft() if self._ahead else self._next()
+            if piece is not None:
+                self._take(piece)
+            elif not self._finish():
+                return None
         return self._ready.popleft()
 
     @property
     def ended_early(self) -> str:
-        """A message if compressed data ended early; else ""."""
-        return self._stream.ended_early
+        """A message if compressed data ended early, or a file has fewer bytes than it had; else ""."""
+        is_shorter = self._is_ended and self._stream.position() < self._size
+        return self._stream.ended_early or ("it has become shorter while it was read" if is_shorter else "")
 
     def position(self) -> int:
         return self._stream.position()
 
     def close(self) -> None:
+        for piece in self._ahead:
+            assert piece.job is not None
+            piece.job.cancel()
+        self._ahead.clear()
         self._stream.close()
 
-    def _begin(self, begin: Begin) -> tuple[int, Layout]:
-        while (begun := begin(self._buffer[: self._filled].tobytes(), self._ended)) is None:
-            self._fill()
-        return begun
+    def _read_ahead(self) -> None:
+        try:
+            while len(self._ahead) < 2 * self._workers and (piece := self._next()) is not None:
+                job = reading_pool(self._workers).submit(_walk_ahead, piece, self._layout)
+                self._ahead.append(piece._replace(layout=self._layout, job=job))
+        except InputError:
+            if not self._ahead:  # else it comes again, behind the rows before it
+                raise
 
-    def _take(self, walked: Walked) -> None:
-        self._ready += walked.blocks
-        self._start, self._line, self._layout = walked.position, walked.line, walked.layout
+    def _next(self) -> Piece | None:
+        """Read until there are whole lines; None at the end."""
+        while True:
+            start, stop = self._start, _behind_last_newline(self._buffer, self._start, self._filled)
+            if stop > start:
+                self._start = stop
+                return Piece(self._buffer, start, stop)
+            if not self._fill():
+                return None
+
+    def _take(self, piece: Piece) -> None:
+        """Add the rows of a piece: those that a thread found, if the piece begins a row and the layout still holds."""
+        data, start, stop, layout, job = piece
+        if job is not None and layout is self._layout and not len(self._rest):
+            walked = job.result()
+        else:
+            if len(self._rest):
+                data = _padded(self._rest, data[start:stop])
+                start, stop = 0, len(data) - PADDING
+            walked = self._walker.walk(data, (start, stop), self._layout)
+        self._ready += (_renumbered(block, self._line) for block in walked.blocks)
+        self._line += walked.lines
+        self._layout, self._rest = walked.layout, data[walked.position : stop].copy()
+        if len(self._rest) > LONGEST_LINE:
+            raise self._too_long()
+
+    def _finish(self) -> bool:
+        """Add what is left behind the last whole line; False if nothing is."""
+        data = _padded(self._rest, self._buffer[self._start : self._filled])
+        if len(data) == PADDING:
+            return False
+        blocks = self._walker.last(data, len(data) - PADDING, self._layout)
+        self._ready += (_renumbered(block, self._line) for block in blocks)
+        self._start, self._rest = self._filled, self._rest[:0]
+        return True
 
     def _fill(self) -> bool:
-        """Move what is not read yet to the front and read more behind it; False at the end."""
-        left = self._filled - self._start
-        room = len(self._buffer) - PADDING
-        if left == room:  # one line fills it
-            if left >= LONGEST_LINE:
-                raise too_long(self._name, self._offset + self._start)
-            larger = np.empty(min(2 * room, LONGEST_LINE) + PADDING, np.uint8)
-            larger[:left] = self._buffer[self._start : self._filled]
-            self._buffer = larger
-        elif self._start:
-            self._buffer[:left] = self._buffer[self._start : self._filled]
-        self._offset += self._start
-        self._start, self._filled = 0, left
-        got = self._stream.readinto(self._buffer[left : len(self._buffer) - PADDING].data)
+        """Read more, into a new buffer if this one is full: threads may read the old one. False at the end."""
+        if self._filled == len(self._buffer) - PADDING:
+            left = self._buffer[self._start : self._filled]
+            if len(left) >= LONGEST_LINE:
+                raise self._too_long()
+            self._buffer = np.empty(max(PIECE_BYTES, min(2 * len(left), LONGEST_LINE)) + PADDING, np.uint8)
+            self._buffer[: len(left)] = left
+            self._offset += self._start
+            self._start, self._filled = 0, len(left)
+        got = self._stream.readinto(self._buffer[self._filled : len(self._buffer) - PADDING].data)
         self._filled += got
-        self._ended = got == 0
+        self._is_ended = got == 0
         return got > 0
 
+    def _too_long(self) -> InputError:
+        reason = f"a line is longer than {LONGEST_LINE >> 20} MiB; is this a table?"
+        return InputError(reason, file=self._name, offset=self._offset + self._start)
 
-def too_long(name: str, offset: int) -> InputError:
-    """Return the error for a line that does not fit into memory."""
-    return InputError(f"a line is longer than {LONGEST_LINE >> 20} MiB; is this a table?", file=name, offset=offset)
+
+def open_text(source: Opens, begin: Begin, threads: int | None) -> TextReader:
+    cutting = Cutting(PIECE_BYTES, threads=threads)
+    return TextReader(source, begin, cutting.workers() if cutting.suits(_plain_size(source)) else 1)
+
+
+def _plain_size(source: Opens) -> int:
+    """Return the bytes of a file on a disk that is not compressed; 0 for other inputs."""
+    is_plain = isinstance(source, Input) and source.reopens and not source.compression and not is_url(source.path)
+    return (source.size or 0) if isinstance(source, Input) and is_plain else 0
+
+
+_this_thread = threading.local()
+
+
+def _walk_ahead(piece: Piece, layout: Layout) -> Walked:
+    if not hasattr(_this_thread, "walker"):
+        _this_thread.walker = LineWalker()
+    walker: LineWalker = _this_thread.walker
+    return walker.walk(piece.data, (piece.start, piece.stop), layout)
+
+
+def _padded(first: Bytes, second: Bytes) -> Bytes:
+    return np.concatenate([first, second, np.zeros(PADDING, np.uint8)])
+
+
+def _renumbered(block: RowBlock, lines: int) -> RowBlock:
+    return replace(block, bad=[row._replace(row=row.row + lines) for row in block.bad]) if block.bad else block
 
 
 def _behind_last_newline(data: Bytes, start: int, end: int) -> int:
@@ -245,189 +322,3 @@ def _shown(data: Bytes, begin: int) -> str:
     text = data[begin : begin + 8 * MOST_TEXT].tobytes().split(b"\n")[0].rstrip(b"\r")
     shown = printable(text.decode("utf-8", "replace"), MOST_TEXT)
     return shown.split("… (")[0] + "…" if len(shown) > MOST_TEXT else shown
-
-
-PIECE_BYTES = 2 << 20
-HEAD_BYTES = 1 << 20  # in which a file must begin
-_MORE_BYTES = 64 * 1024  # read behind a piece at once, for its last line
-
-
-class Piece(NamedTuple):
-    """What a thread has read."""
-
-    begins: int  # -1: no line begins in it
-    ends: int
-    before: Layout
-    after: Layout
-    blocks: list[RowBlock]
-    lines: int
-
-
-class PieceReader:
-    """One pass over a file: reads pieces ahead and takes them in order."""
-
-    def __init__(self, file: int, source: Input, begun: tuple[int, Layout], lines: int, workers: int) -> None:
-        self._file, self._name = file, source.name
-        self._size = os.fstat(file).st_size
-        self._place, self._layout = begun
-        self._line = lines + 1
-        self._workers = workers
-        self._next = self._place // PIECE_BYTES + 1  # the piece that is read ahead next
-        self._ahead: deque[tuple[int, Future[Piece]]] = deque()
-        self._ready: deque[RowBlock] = deque()
-        self._begun = False
-        self.ended_early = ""
-        self.confirmed = 0  # pieces that did not have to be read again
-        self.columns, self.has_time = self._layout.columns, self._layout.has_time
-
-    def read(self) -> RowBlock | None:
-        while not self._ready:
-            if self._place >= self._size:
-                return None
-            if self._begun:  # whoever wants the first rows only needs no threads
-                self._read_ahead()
-            self._begun = True
-            piece = self._take()
-            for block in piece.blocks:
-                self._ready.append(_renumbered(block, self._line - 1))
-            if piece.ends == self._place:
-                self.ended_early = "it has become shorter while it was read"
-                self._size = self._place
-            self._place, self._layout, self._line = piece.ends, piece.after, self._line + piece.lines
-        return self._ready.popleft()
-
-    def position(self) -> int:
-        return self._place
-
-    def close(self) -> None:
-        wait([future for _, future in self._ahead if not future.cancel()])
-        self._ahead.clear()
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-    def _take(self) -> Piece:
-        """Return the piece in which the next line begins."""
-        number = self._place // PIECE_BYTES
-        while self._ahead and self._ahead[0][0] < number:  # a line of another piece covers it
-            wait([self._ahead[0][1]])
-            self._ahead.popleft()
-        if self._ahead and self._ahead[0][0] == number:
-            job = self._ahead.popleft()[1]
-            guessed = None if isinstance(job.exception(), InputError) else job.result()  # A guess may have been wrong.
-            if guessed is not None and guessed.begins == self._place and guessed.before is self._layout:
-                self.confirmed += 1
-                return guessed
-        self._next = max(self._next, number + 1)
-        end = min((number + 1) * PIECE_BYTES, self._size)
-        return _read(self._file, self._name, (self._place, end, self._size), self._layout, guess=False)
-
-    def _read_ahead(self) -> None:
-        while self._next * PIECE_BYTES < self._size and len(self._ahead) < 2 * self._workers:
-            start = self._next * PIECE_BYTES
-            place = start, min(start + PIECE_BYTES, self._size), self._size
-            job = reading_pool(self._workers).submit(_read, self._file, self._name, place, self._layout, guess=True)
-            self._ahead.append((self._next, job))
-            self._next += 1
-
-
-def open_text(source: Input, begin: Begin, threads: int | None) -> TableReader:
-    """Return a reader of a file: by several threads if it is plain and large."""
-    cutting = Cutting(PIECE_BYTES, threads=threads)
-    file = None
-    if not source.compression and source.size is not None and cutting.suits(source.size):
-        file = source.open_file()
-    if file is None:
-        return TextReader(source, begin)
-    try:
-        head = os.pread(file, HEAD_BYTES, 0)
-        begun = begin(head, len(head) < HEAD_BYTES)
-        if begun is not None:
-            return PieceReader(file, source, begun, head[: begun[0]].count(b"\n"), cutting.workers())
-    except OSError as error:
-        os.close(file)
-        raise InputError(f"cannot be read: {error.strerror or error}", file=source.name) from error
-    except BaseException:
-        os.close(file)
-        raise
-    os.close(file)
-    return TextReader(source, begin)
-
-
-_this_thread = threading.local()
-
-
-def _read(file: int, name: str, place: tuple[int, int, int], layout: Layout, *, guess: bool) -> Piece:
-    """Read the lines that begin between two places of a file, given its size. `guess`: one is behind a newline."""
-    start, end, size = place
-    walker = getattr(_this_thread, "walker", None)
-    if walker is None:
-        walker = _this_thread.walker = LineWalker()
-        _this_thread.buffer = np.empty(0, np.uint8)
-    if len(_this_thread.buffer) < PIECE_BYTES + 2 * _MORE_BYTES + PADDING:
-        _this_thread.buffer = np.empty(PIECE_BYTES + 2 * _MORE_BYTES + PADDING, np.uint8)
-    data: Bytes = _this_thread.buffer
-    offset = start - guess  # of the first byte of the buffer; a guess begins behind the newline before the piece
-    filled = _pread(file, name, data, (0, end - offset), offset)
-    at = 0
-    if guess:
-        newlines = data[:filled] == _NEWLINE
-        at = int(np.argmax(newlines)) + 1
-        if not newlines[at - 1]:
-            return Piece(-1, end, layout, layout, [], 0)
-    begins, before, line = offset + at, layout, 1
-    blocks: list[RowBlock] = []
-    last = end - offset - 1  # The lines up to the first newline from here on are read.
-    while offset + at < end:
-        ended = offset + filled >= size
-        stop = _line_end(data, max(last, at), filled)
-        if stop or ended:
-            if ended and stop != filled:
-                walked = walker.last(data, (at, filled), layout, line=line)
-            else:
-                walked = walker.walk(data, (at, stop), layout, line=line, final=ended)
-            blocks += walked.blocks
-            at, line, layout = walked.position, walked.line, walked.layout
-            if offset + at >= end or ended:
-                break
-            last = 2 * stop - at  # That newline is in quotes.
-            continue
-        if filled - at > LONGEST_LINE:
-            raise too_long(name, offset + at)
-        data, filled = _with_room(data, filled)
-        got = _pread(file, name, data, (filled, filled + _MORE_BYTES), offset + filled)
-        filled += got
-        size = size if got else offset + filled  # the file has become shorter
-    return Piece(begins, offset + at, before, layout, blocks, line - 1)
-
-
-def _line_end(data: Bytes, start: int, filled: int) -> int:
-    """Return the place behind the first newline from `start` on, 0 if there is none."""
-    found = data[start:filled].tobytes().find(b"\n")
-    return start + found + 1 if found >= 0 else 0
-
-
-def _with_room(data: Bytes, filled: int) -> tuple[Bytes, int]:
-    if len(data) - filled >= _MORE_BYTES + PADDING:
-        return data, filled
-    larger = np.empty(2 * len(data), np.uint8)
-    larger[:filled] = data[:filled]
-    return larger, filled
-
-
-def _pread(file: int, name: str, data: Bytes, span: tuple[int, int], offset: int) -> int:
-    """Read bytes of a file into a part of a buffer; return how many there were."""
-    view, done = data[span[0] : span[1]].data, 0
-    try:
-        while done < len(view) and (got := os.preadv(file, [view[done:]], offset + done)):
-            done += got
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", file=name) from error
-    return done
-
-
-def _renumbered(block: RowBlock, lines: int) -> RowBlock:
-    if not block.bad or not lines:
-        return block
-    bad = [row._replace(row=row.row + lines) for row in block.bad]
-    return replace(block, bad=bad)

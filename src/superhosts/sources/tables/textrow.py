@@ -28,7 +28,7 @@ from superhosts.sources.tables.details import DIRECTION, DetailFields, DetailRol
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.mapping import UNITS, Column, Mapping, columns_found, has_usual_names, resolve, row_times
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.textscan import short_word
+from superhosts.sources.tables.textscan import read_digits, short_word
 from superhosts.sources.tables.times import NO_TIME, UNIT_DIGITS, parse_duration, parse_time
 
 Bytes = NDArray[np.uint8]
@@ -72,14 +72,14 @@ class Wanted:
     src: tuple[Column, ...]
     dst: tuple[Column, ...]
     time: tuple[Column, ...] = ()
-    duration: tuple[Column, ...] = ()
+    duration: tuple[Column, ...] = ()  # none if the sign is 0
     sign: int = 0  # 1: the duration is added to the time, -1: it is subtracted
     kind: str = ""  # the field that says what a record is
     kinds: tuple[str, ...] = ()  # and those that count
     details: DetailFields | None = None  # None: not wanted
 
     def used(self) -> list[str]:
-        fields = [*self.src, *self.dst, *self.time, *(self.duration if self.sign else ())]
+        fields = [*self.src, *self.dst, *self.time, *self.duration]
         return [column.name for column in fields] + ([self.kind] if self.kind else [])
 
     def names(self) -> list[str]:
@@ -93,22 +93,20 @@ class Wanted:
 
 
 def make_roles(wanted: Wanted) -> Roles:
-    duration = wanted.duration if wanted.sign else ()
     src = len(wanted.src)
     dst = src + len(wanted.dst)
     time = dst + len(wanted.time)
-    last = time + len(duration)
+    last = time + len(wanted.duration)
     assert last < MOST_SLOTS
     assert last - dst <= MOST_TIMES
     assert len(wanted.kinds) <= MOST_KINDS
     units = 0
-    for slot, column in enumerate((*wanted.time, *duration), dst):
+    for slot, column in enumerate((*wanted.time, *wanted.duration), dst):
         digits = UNIT_DIGITS[column.unit or ("s" if slot >= time else "")]
         units |= digits << (4 * (slot - dst))
     words = [np.uint64(int.from_bytes(kind.encode()[:LONGEST_KIND], "little")) for kind in wanted.kinds]
-    words += [np.uint64(0)] * (MOST_KINDS - len(words))
-    kinds = words[0], words[1], words[2], words[3]
-    return Roles(src, dst, time, last, wanted.sign, units, last if wanted.kind else -1, kinds)
+    one, two, three, four = *words, *[np.uint64(0)] * (MOST_KINDS - len(words))
+    return Roles(src, dst, time, last, wanted.sign, units, last if wanted.kind else -1, (one, two, three, four))
 
 
 def make_detail_roles(wanted: Wanted) -> DetailRoles | None:
@@ -217,8 +215,6 @@ class Roles(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Room for the rows of one walk."""
-
     kinds: Kinds  # of both ends: 4 or 6
     src: Words
     dst: Words
@@ -227,7 +223,7 @@ class Rows(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What became of a line, and the row if it is good."""
+    """What became of a line, and its row. The loops write it: a function given the arrays would cost a quarter more."""
 
     status: int
     kind: int
@@ -251,7 +247,6 @@ def unit_of(roles: Roles, slot: int) -> int:
 
 @compiled
 def is_unset(begin: int, end: int) -> bool:
-    """Return True if a field says that there is no value."""
     if end - begin > 7:
         return False
     word = short_word(begin, end)
@@ -264,22 +259,7 @@ def is_unset(begin: int, end: int) -> bool:
 
 
 @compiled
-def _integer_address(begin: int, end: int) -> int:
-    """Return an IPv4 address that is written as one number, -1 if it is none."""
-    if end - begin > 10:
-        return -1
-    value = 0
-    for at in range(begin, end):
-        digit = byte_at(at) - 48
-        if digit < 0 or digit > 9:
-            return -1
-        value = value * 10 + digit
-    return value if value < 1 << 32 else -1
-
-
-@compiled
 def _is_mac(begin: int, end: int) -> bool:
-    """Return True for six pairs of hexadecimal digits, or what looks like it."""
     if end - begin != 17:
         return False
     for i in range(5):
@@ -295,8 +275,8 @@ def read_address(begin: int, end: int) -> tuple[int, np.uint64, np.uint64]:
     kind, high, low = parse_at(np.uint64(begin), np.uint64(end - begin))
     if kind:
         return kind, high, low
-    number = _integer_address(begin, end)
-    if number >= 0:
+    number = read_digits(begin, end)
+    if 0 <= number < 1 << 32 and end - begin <= 10:
         return 4, np.uint64(0), np.uint64(number)
     for at in range(begin, end):
         if byte_at(at) == 37:  # %
@@ -327,7 +307,6 @@ def _pick(places: int, first: int, last: int) -> tuple[int, np.uint64, np.uint64
 
 @compiled
 def _read_time(places: int, roles: Roles) -> int:
-    """Return the time of a row, NO_TIME if it has none."""
     time = NO_TIME
     for slot in range(roles.dst, roles.time):
         begin, end = number_at(places + 16 * slot), number_at(places + 16 * slot + 8)

@@ -23,6 +23,9 @@ Places = NDArray[np.int64]  # (n, 2): where each text begins and ends; one that 
 PADDING = 64  # bytes of a buffer behind its text
 _ONES = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
+_FLAG_OF = np.full(256, -1, np.int64)  # the TCP flag of a letter, -1 if it has none
+for _letters in ("fsrpauec", "FSRPAUEC"):
+    _FLAG_OF[list(_letters.encode())] = 1 << np.arange(8)
 _ZEROS, _HIGH_HALVES, _SIX = 0x3030303030303030, 0xF0F0F0F0F0F0F0F0, 0x0606060606060606
 
 
@@ -35,7 +38,6 @@ def joined(texts: Sequence[bytes | None]) -> tuple[Bytes, Places]:
     return data, np.stack([begins, ends], axis=1)
 
 
-@compiled
 def spread(byte: int) -> np.uint64:
     """Return an integer of eight such bytes."""
     return np.uint64(byte) * _ONES
@@ -115,7 +117,7 @@ def _digit(byte: int) -> int:
 
 
 @compiled
-def _read_hex(begin: int, end: int) -> int:
+def read_hex(begin: int, end: int) -> int:
     if end <= begin or end - begin > 8:
         return -1
     value = 0
@@ -180,33 +182,12 @@ def read_number(begin: int, end: int) -> int:
     if value >= 0:
         return value
     if _has_prefix(begin, end):
-        return _read_hex(begin + 2, end)
+        return read_hex(begin + 2, end)
     point = find_point(begin, end)
     for at in range(point + 1, end):
         if byte_at(at) != 48:
             return -1
     return read_digits(begin, point)
-
-
-@compiled
-def _flag(letter: int) -> int:
-    """Return the TCP flag of a letter, -1 if it has none."""
-    letter |= 32
-    if letter == 115:  # s
-        return 0x02
-    if letter == 97:  # a
-        return 0x10
-    if letter == 102:  # f
-        return 0x01
-    if letter == 112:  # p
-        return 0x08
-    if letter == 114:  # r
-        return 0x04
-    if letter == 117:  # u
-        return 0x20
-    if letter == 101:  # e
-        return 0x40
-    return 0x80 if letter == 99 else -1  # c
 
 
 @compiled
@@ -218,10 +199,9 @@ def read_letters(begin: int, end: int) -> int:
     for at in range(begin, end):
         byte = byte_at(at)
         if byte != 46 and byte != 32:
-            flag = _flag(byte)
-            if flag < 0:
+            if _FLAG_OF[byte] < 0:
                 return -1
-            flags |= flag
+            flags |= _FLAG_OF[byte]
     return flags
 
 
@@ -230,7 +210,7 @@ def read_flags(begin: int, end: int, is_hex: bool) -> int:
     """Return TCP flags: a number, or letters. Of the 12 bits of a header the lower 8 count."""
     first = byte_at(begin)
     if is_hex and not _has_prefix(begin, end):
-        value = _read_hex(begin, end)
+        value = read_hex(begin, end)
     elif 48 <= first <= 57:
         value = read_number(begin, end)
     else:

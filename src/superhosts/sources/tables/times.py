@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import Times
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at
-from superhosts.sources.tables.mapping import UNITS
 from superhosts.sources.tables.textscan import Places, joined
 
 NO_TIME = -(1 << 63)  # in a column of times: this row has none
@@ -30,11 +29,6 @@ _MOST_EXPONENT = 400
 _LAST_YEAR = 2261
 _AFTER = 9_214_646_400 * 10**9  # the end of that year
 _POWERS = np.array([10**power for power in range(19)], np.int64)
-
-
-def factor_of(unit: str) -> int:
-    """Return the nanoseconds of a unit, 0 (go by the magnitude) for none."""
-    return UNITS.get(unit, 0)
 
 
 @compiled

@@ -39,7 +39,6 @@ def bar(low: int, most: int, *, is_exact: bool, largest: int, width: int) -> Tex
 
 
 def sparkline(values: Sequence[int], chosen: int | None) -> Text:
-    """Return one character for each number, the chosen one highlighted."""
     largest = max(values, default=0)
     drawn = Text()
     for place, value in enumerate(values):
@@ -78,12 +77,10 @@ def chart(bands: Sequence[Band], width: int, height: int) -> list[str]:
 
 
 def highest(bands: Sequence[Band]) -> int:
-    """Return the number at the top of a chart."""
     return max((max(band.low, band.high or 0) for band in bands), default=0) or 1
 
 
 def _row(value: int, top: int, rows: int) -> int:
-    """Return the row of a number, counted from above."""
     return min(max(rows - 1 - round(value / top * (rows - 1)), 0), rows - 1)
 
 

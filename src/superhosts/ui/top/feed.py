@@ -16,7 +16,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode, urlsplit
@@ -58,37 +58,18 @@ class Feed(Protocol):
     def follow(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change, from any thread. It does not wait."""
 
-    def close(self) -> None:
-        """End what runs in the background."""
-
-    def summary(self) -> Json:
-        """Return what it is, and its newest window without rows."""
-
-    def windows(self) -> list[Json]:
-        """Return the windows, the oldest first, without rows."""
-
-    def window(self, start: float | None = None, end: float | None = None) -> Json:
-        """Return one window with its rows."""
-
-    def host(self, host: str) -> Json:
-        """Return one host: its newest row, its past, its alerts."""
-
-    def list_alerts(self) -> Json:
-        """Return open and closed alerts, and what is muted."""
-
-    def list_sites(self) -> list[Json]:
-        """Return what a hub knows of each site."""
-
-    def mute(self, host: str, rule: str, seconds: float, why: str) -> None:
-        """Want no alerts of a host for some time."""
-
-    def unmute(self, host: str, rule: str) -> bool:
-        """Want alerts again; False if none were muted."""
+    def close(self) -> None: ...
+    def summary(self) -> Json: ...
+    def windows(self) -> list[Json]: ...
+    def window(self, start: float | None = None, end: float | None = None) -> Json: ...
+    def host(self, host: str) -> Json: ...
+    def list_alerts(self) -> Json: ...
+    def list_sites(self) -> list[Json]: ...
+    def mute(self, host: str, rule: str, seconds: float, why: str) -> None: ...
+    def unmute(self, host: str, rule: str) -> bool: ...
 
 
 class LocalFeed:
-    """A view in this process."""
-
     halted, is_near = "not counting", True
 
     def __init__(
@@ -102,16 +83,13 @@ class LocalFeed:
 
     @property
     def lost(self) -> str:
-        """Return nothing: this process is always there."""
         return ""
 
     def follow(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each change of the board."""
         self._view.board.listeners.append(listener)
         self._start()
 
     def close(self) -> None:
-        """End what fills the board."""
         self._view.board.listeners.clear()
         self._close()
 
@@ -146,17 +124,17 @@ class RemoteFeed:
     # Questions
 
     def summary(self) -> Json:
-        """Return what it is, and its newest window without rows."""
         return self._object("summary")
 
     def windows(self) -> list[Json]:
         return self._list("windows")
 
     def window(self, start: float | None = None, end: float | None = None) -> Json:
-        return self._object("window", start=start, end=end)
+        given = urlencode({name: value for name, value in (("start", start), ("end", end)) if value is not None})
+        return self._object("window", given)
 
     def host(self, host: str) -> Json:
-        return self._object("host", HOST_TIMEOUT, host=host)
+        return self._object("host", urlencode({"host": host}), HOST_TIMEOUT)
 
     def list_alerts(self) -> Json:
         return self._object("alerts")
@@ -165,25 +143,19 @@ class RemoteFeed:
         return self._list("sites")
 
     def mute(self, host: str, rule: str, seconds: float, why: str) -> None:
-        self._send("mute", {"host": host, "rule": rule, "seconds": seconds, "why": why})
+        self._request("/api/mute", {"host": host, "rule": rule, "seconds": seconds, "why": why})
 
     def unmute(self, host: str, rule: str) -> bool:
-        """Want alerts again; False if none were muted."""
-        found = self._send("unmute", {"host": host, "rule": rule})
+        found = self._request("/api/unmute", {"host": host, "rule": rule})
         return bool(self._checked("unmute", found)["unmuted"])
 
-    def _object(self, name: str, timeout: float | None = None, **values: Any) -> Json:
-        found: Json = self._ask(name, timeout, **values)
+    def _object(self, name: str, given: str = "", timeout: float | None = None) -> Json:
+        found: Json = self._checked(name, self._request(f"/api/{name}{'?' if given else ''}{given}", timeout=timeout))
         return found
 
     def _list(self, name: str) -> list[Json]:
-        found: list[Json] = self._ask(name)
+        found: list[Json] = self._checked(name, self._request(f"/api/{name}"))
         return found
-
-    def _ask(self, name: str, timeout: float | None = None, **values: Any) -> Any:
-        given = urlencode({key: value for key, value in values.items() if value is not None})
-        found = self._request("GET", f"/api/{name}{f'?{given}' if given else ''}", timeout=timeout)
-        return self._checked(name, found)
 
     def _checked(self, name: str, found: Any) -> Any:
         try:
@@ -193,12 +165,13 @@ class RemoteFeed:
             raise LinkError(f"{self.address}: {what}") from None
         return found
 
-    def _send(self, name: str, content: Json) -> Any:
-        return self._request("POST", f"/api/{name}", json.dumps(content).encode())
-
-    def _request(self, method: str, path: str, body: bytes | None = None, timeout: float | None = None) -> Any:
-        with self._errors(), self._connected(timeout) as connection:
-            connection.request(method, self._base + path, body, self._headers(body))
+    def _request(self, path: str, content: Json | None = None, timeout: float | None = None) -> Any:
+        headers = self._headers("application/json")
+        body = None if content is None else json.dumps(content).encode()
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        with self._connected(TIMEOUT if timeout is None else timeout) as connection:
+            connection.request("GET" if body is None else "POST", self._base + path, body, headers)
             answer = connection.getresponse()
             data = answer.read(LARGEST_ANSWER + 1)
         if len(data) > LARGEST_ANSWER:
@@ -223,15 +196,11 @@ class RemoteFeed:
             raise RefusedLinkError(f"{self.address}: no view of superhosts answers there ({told})")
         raise LinkError(f"{self.address}: {told}")
 
-    def _headers(self, body: bytes | None = None, accept: str = "application/json") -> dict[str, str]:
-        found = {"Accept": accept}
-        if self._token:
-            found["Authorization"] = f"Bearer {self._token}"
-        return found | ({} if body is None else {"Content-Type": "application/json"})
+    def _headers(self, accept: str) -> dict[str, str]:
+        return {"Accept": accept} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
 
     @contextmanager
-    def _connected(self, timeout: float | None = None) -> Iterator[http.client.HTTPConnection]:
-        timeout = TIMEOUT if timeout is None else timeout
+    def _connected(self, timeout: float) -> Iterator[http.client.HTTPConnection]:
         if self._is_secure:
             context = ssl.create_default_context()
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
@@ -241,26 +210,19 @@ class RemoteFeed:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
         try:
             yield connection
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
+            why = "no answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or error
+            raise LinkError(f"{self.address}: {printable(why or type(error).__name__)}; trying again") from None
         finally:
             with suppress(OSError):
                 connection.close()
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, http.client.HTTPException, UnicodeError) as error:
-            why = "no answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or error
-            raise LinkError(f"{self.address}: {printable(why or type(error).__name__)}; trying again") from None
-
     # Changes
 
     def follow(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each change, in a thread, until the feed is closed."""
         threading.Thread(target=self._follow, args=(listener,), name="events", daemon=True).start()
 
     def close(self) -> None:
-        """End the thread that waits for changes."""
         self._stop.set()
 
     def _follow(self, listener: Callable[[], None]) -> None:
@@ -280,8 +242,8 @@ class RemoteFeed:
 
     def _events(self) -> Iterator[None]:
         """Yield once when the connection is open, and after each event; end when it is to be opened again."""
-        with self._errors(), self._connected() as connection:
-            connection.request("GET", f"{self._base}/api/events", headers=self._headers(accept="text/event-stream"))
+        with self._connected(TIMEOUT) as connection:
+            connection.request("GET", f"{self._base}/api/events", headers=self._headers("text/event-stream"))
             socket = connection.sock
             answer = connection.getresponse()
             if answer.status != 200:
@@ -298,8 +260,6 @@ class RemoteFeed:
 
 
 class Snapshot(NamedTuple):
-    """All that the main screen shows, of one moment."""
-
     summary: Json
     windows: list[Json]  # the oldest first, without rows
     shown: Json | None  # the window that is looked at, with rows; None: there is none yet
@@ -323,7 +283,6 @@ class Looker:
         return self._has_skipped and self._clock() - self._asked >= AGAIN
 
     def look(self, wanted: Span | None = None) -> Snapshot:
-        """Return what there is now; `wanted`: another window than the newest."""
         summary = self.feed.summary()
         taken = self._clock()
         newest: Json | None = summary.get("newest")
@@ -351,133 +310,102 @@ def span_of(window: Json) -> Span | None:
     return None if start is None or end is None else (float(start), float(end))
 
 
-Check = Callable[[Any, str], None]  # raises ValueError with the place, if something else is there
+# What a screen relies on in an answer, in the form of the answer. A name with ? may be missing, and what stands in a
+# tuple may be null. TEXT is all that is shown as it is.
+Schema = Any
+TEXT, NUMBER, COUNT = "text", "number", "count"
 LARGEST = 1e18  # a number; what is larger, or is none, cannot be drawn
+TEXTS: Schema = ([TEXT],)
 
 
-def _number(found: Any, place: str) -> None:
-    if type(found) not in (int, float) or not -LARGEST <= found <= LARGEST:
-        raise ValueError(place)
+def _perhaps(schema: Schema, *names: str) -> dict[str, Schema]:
+    return {f"{name}?": schema for name in names}
 
 
-def _count(found: Any, place: str) -> None:
-    _number(found, place)
-    if found < 0:
-        raise ValueError(place)
-
-
-def _text(found: Any, place: str) -> None:
-    """Take anything that is shown as it is."""
-    if isinstance(found, list | dict):
-        raise ValueError(place)
-
-
-def _perhaps(check: Check) -> Check:
-    return lambda found, place: None if found is None else check(found, place)
-
-
-def _many(check: Check) -> Check:
-    def checked(found: Any, place: str) -> None:
-        if not isinstance(found, list):
-            raise ValueError(place)
-        for number, each in enumerate(found):
-            check(each, f"{place}[{number}]")
-
-    return checked
-
-
-def _object(needed: Mapping[str, Check], others: Mapping[str, Check] | None = None) -> Check:
-    """Take an object that has the needed fields. Of other fields, those that are there are checked."""
-
-    def checked(found: Any, place: str) -> None:
-        if not isinstance(found, dict):
-            raise ValueError(place)
-        for name, check in needed.items():
-            if name not in found:
-                raise ValueError(f"{place}.{name}")
-            check(found[name], f"{place}.{name}")
-        for name, check in (others or {}).items():
-            if name in found:
-                check(found[name], f"{place}.{name}")
-
-    return checked
-
-
-def _values(check: Check) -> Check:
-    """Take an object with any names."""
-
-    def checked(found: Any, place: str) -> None:
-        if not isinstance(found, dict):
-            raise ValueError(place)
-        for name, each in found.items():
-            check(each, f"{place}.{name}")
-
-    return checked
-
-
-def _all(check: Check, *names: str) -> dict[str, Check]:
-    return dict.fromkeys(names, check)
-
-
-_texts = _perhaps(_many(_text))
 _window = {
-    **_all(_perhaps(_number), "start", "end"),
-    **_all(_perhaps(_count), "hosts", "super_hosts", "revision"),
-    "largest": _perhaps(_object({}, _all(_perhaps(_count), "peers", "low"))),
-    "title": _text,
-    **_all(_texts, "notes", "sites", "missing"),
+    **_perhaps((NUMBER,), "start", "end"),
+    **_perhaps((COUNT,), "hosts", "super_hosts", "revision"),
+    **_perhaps((_perhaps((COUNT,), "peers", "low"),), "largest"),
+    **_perhaps(TEXT, "title"),
+    **_perhaps(TEXTS, "notes", "sites", "missing"),
 }
-_evidence = _object(
-    {},
-    {
-        **_all(_perhaps(_count), "pairs", "attempts"),
-        **_all(_text, "complete", "answered", "failed", "opened", "ports_per_peer", "packets_per_peer"),
-        "ports": _perhaps(_many(_object({"port": _text, "at": _text, "share": _count}))),
-        "nets": _perhaps(_values(_count)),
-        "peers": _texts,
+_evidence = {
+    **_perhaps((COUNT,), "pairs", "attempts"),
+    **_perhaps(TEXT, "complete", "answered", "failed", "opened", "ports_per_peer", "packets_per_peer"),
+    **_perhaps(([{"port": TEXT, "at": TEXT, "share": COUNT}],), "ports"),
+    **_perhaps(({"*": COUNT},), "nets"),
+    **_perhaps(TEXTS, "peers"),
+}
+_row = {
+    "host": TEXT,
+    "peers_low": COUNT,
+    **dict.fromkeys(("peers", "peers_high"), (COUNT,)),
+    **_perhaps(TEXT, "side", "direction", "counts", "label", "name", "pattern", "reason", "exact"),
+    **_perhaps(TEXT, "asn", "as_name", "country"),
+    **_perhaps(([{"site": TEXT, **_perhaps((COUNT,), "peers", "peers_low")}],), "sites"),
+    **_perhaps((_evidence,), "evidence"),
+}
+_point = {"start": NUMBER, "end": NUMBER, "low": COUNT, "high": (COUNT,)}
+_point |= _perhaps(TEXT, "side", "direction", "reported")
+_alert = {
+    **_perhaps((NUMBER,), "opened", "last", "closed", "until", "peers", "peak"),
+    **_perhaps(TEXT, "id", "host", "rule", "reason", "why"),
+}
+_site = {
+    "site": TEXT,
+    **_perhaps((NUMBER,), "seen", "window_end", "spool_sketches", "spool_bytes", "refused", "clock"),
+    **_perhaps(TEXT, "in_window", "version", "mismatch"),
+}
+ANSWERS: dict[str, Schema] = {  # by the name of the question
+    "summary": {
+        "can": {},
+        **_perhaps(TEXT, "title"),
+        **_perhaps((NUMBER,), "now", "live_until"),
+        **_perhaps(TEXTS, "reading"),
+        **_perhaps((_window,), "newest"),
     },
-)
-_seen_by = _object({"site": _text}, _all(_perhaps(_count), "peers", "peers_low"))
-_row = _object(
-    {"host": _text, "peers": _perhaps(_count), "peers_low": _count, "peers_high": _perhaps(_count)},
-    {
-        **_all(_text, "side", "direction", "counts", "label", "name", "pattern", "reason", "exact"),
-        **_all(_text, "asn", "as_name", "country"),
-        "sites": _perhaps(_many(_seen_by)),
-        "evidence": _perhaps(_evidence),
+    "windows": [_window],
+    "window": {"rows": [_row], **_window},
+    "host": {
+        "points": [_point],
+        **_perhaps(([_row],), "rows"),
+        **_perhaps(TEXTS, "notes"),
+        **_perhaps(([_alert],), "alerts"),
     },
-)
-_point = _object(
-    {**_all(_number, "start", "end"), "low": _count, "high": _perhaps(_count)},
-    _all(_text, "side", "direction", "reported"),
-)
-_times = _all(_perhaps(_number), "opened", "last", "closed", "until", "peers", "peak")
-_alert = _object({}, {**_times, **_all(_text, "id", "host", "rule", "reason", "why")})
-_site_numbers = _all(_perhaps(_number), "seen", "window_end", "spool_sketches", "spool_bytes", "refused", "clock")
-_site = _object({"site": _text}, {**_site_numbers, **_all(_text, "in_window", "version", "mismatch")})
+    "alerts": _perhaps(([_alert],), "alerts", "muted"),
+    "sites": [_site],
+    "unmute": {"unmuted": TEXT},
+}
 
-ANSWERS: dict[str, Check] = {  # by the name of the question
-    "summary": _object(
-        {"can": _object({})},
-        {
-            "title": _text,
-            **_all(_perhaps(_number), "now", "live_until"),
-            "reading": _texts,
-            "newest": _perhaps(_object({}, _window)),
-        },
-    ),
-    "windows": _many(_object({}, _window)),
-    "window": _object({"rows": _many(_row)}, _window),
-    "host": _object(
-        {"points": _many(_point)},
-        {"rows": _perhaps(_many(_row)), "notes": _texts, "alerts": _perhaps(_many(_alert))},
-    ),
-    "alerts": _object({}, _all(_perhaps(_many(_alert)), "alerts", "muted")),
-    "sites": _many(_site),
-    "unmute": _object({"unmuted": _text}),
-}
+
+def _check(schema: Schema, found: Any, place: str) -> None:
+    if isinstance(schema, tuple):
+        if found is not None:
+            _check(schema[0], found, place)
+    elif schema == TEXT:
+        if isinstance(found, list | dict):
+            raise ValueError(place)
+    elif isinstance(schema, str):
+        least = 0 if schema == COUNT else -LARGEST
+        if type(found) not in (int, float) or not least <= found <= LARGEST:
+            raise ValueError(place)
+    elif not isinstance(found, type(schema)):
+        raise ValueError(place)
+    elif isinstance(schema, list):
+        for number, each in enumerate(found):
+            _check(schema[0], each, f"{place}[{number}]")
+    elif "*" in schema:
+        for name, each in found.items():
+            _check(schema["*"], each, f"{place}.{name}")
+    else:
+        for field, inner in schema.items():
+            name = field.removesuffix("?")
+            if name in found:
+                _check(inner, found[name], f"{place}.{name}")
+            elif name == field:
+                raise ValueError(f"{place}.{name}")
 
 
 def check_answer(question: str, found: Any) -> None:
     """Raise ValueError, with the place in the answer, if it is not what a view answers to a question."""
-    ANSWERS[question](found, question)
+    _check(ANSWERS[question], found, question)

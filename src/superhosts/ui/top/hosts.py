@@ -15,12 +15,16 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from superhosts.core.hosttable import HOST_COLUMNS, MOST_NAME, interval_text, is_exact, peers_text
+from superhosts.core.pairs import Network
 from superhosts.core.text import printable
+from superhosts.output.alerts.rules import contains
 from superhosts.ui.top.drawing import BOLD, DIM, WARNING, bar, cut
 from superhosts.ui.top.feed import Json
 
 TITLES = {name: HOST_COLUMNS[name].title for name in ("host", "name", "peers", "interval", "pattern")}
 TITLES["sites"] = "sites"
+NUMBERS = ("peers", "peers_low", "peers_high")  # fields of rows
+FAINT = ("interval", "sites")  # columns
 GAP = 2
 MARK = 2  # cells for the mark of the cursor
 LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
@@ -47,7 +51,6 @@ class HostRow(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, Any]:
-        """What the cursor stays on when rows change."""
         return self.asked, self.side, self.direction, self.row.get("counts")
 
     @property
@@ -66,31 +69,27 @@ class HostRow(NamedTuple):
 
 
 def host_rows(rows: Iterable[Json]) -> list[HostRow]:
-    return [_host_row(row) for row in rows]
+    found = []
+    for each in rows:
+        row = {**each, **{name: None if each[name] is None else int(each[name]) for name in NUMBERS}}
+        text = {name: HOST_COLUMNS[name].write(row) for name in ("host", "name", "side", "direction", "pattern")}
+        sites = tuple(printable(site["site"], MOST_NAME) for site in row.get("sites") or ())
+        peers, low, high = (row[name] for name in NUMBERS)
+        found.append(HostRow(**text, peers=peers, low=low, high=high, sites=sites, asked=str(row["host"]), row=row))
+    return found
 
 
-def _host_row(row: Json) -> HostRow:
-    numbers = {name: None if row[name] is None else int(row[name]) for name in ("peers", "peers_low", "peers_high")}
-    row = {**row, **numbers}
-    text = {name: HOST_COLUMNS[name].write(row) for name in ("host", "name", "side", "direction", "pattern")}
-    return HostRow(
-        **text,
-        peers=row["peers"],
-        low=row["peers_low"],
-        high=row["peers_high"],
-        sites=tuple(printable(site["site"], MOST_NAME) for site in row.get("sites") or ()),
-        asked=str(row["host"]),
-        row=row,
-    )
+def _network(row: HostRow) -> Network | None:
+    try:
+        return ipaddress.ip_network(row.asked, strict=False)
+    except ValueError:
+        return None
 
 
 def _by_address(row: HostRow) -> tuple[int, int, str]:
     """Sort addresses as numbers, IPv4 before IPv6, and names behind them."""
-    try:
-        network = ipaddress.ip_network(row.asked, strict=False)
-    except ValueError:
-        return 9, 0, row.asked
-    return network.version, int(network.network_address), row.asked
+    network = _network(row)
+    return (9, 0, row.asked) if network is None else (network.version, int(network.network_address), row.asked)
 
 
 ORDERS: dict[str, Callable[[HostRow], Any]] = {  # names of columns, in the order in which one key cycles through them
@@ -120,26 +119,12 @@ def _test(word: str) -> Callable[[HostRow], bool]:
         except ValueError:
             pass
         else:
-            return lambda row: _is_in(row.asked, network)
+            return lambda row: (host := _network(row)) is not None and contains(network, host)
     wanted = word.casefold()
     return lambda row: wanted in "\n".join((row.host, row.name, row.pattern, *row.sites)).casefold()
 
 
-def _is_in(host: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    try:
-        address = ipaddress.ip_network(host, strict=False)
-    except ValueError:
-        return False
-    return (
-        address.version == network.version
-        and address.network_address in network
-        and address.prefixlen >= network.prefixlen
-    )
-
-
 class Layout(NamedTuple):
-    """The columns and their widths, in order."""
-
     widths: dict[str, int]
     largest: int  # the end of the scale of bars
     shows_part: bool  # rows differ in side or direction, which the host's cell tells
@@ -190,7 +175,6 @@ def _total(widths: Mapping[str, int]) -> int:
 
 
 def header_line(layout: Layout, order: str) -> Text:
-    """Return the names of the columns; the one that rows are sorted by is marked."""
     line = Text(" " * MARK)
     for place, (name, width) in enumerate(layout.widths.items()):
         title = HOST_COLUMNS[name].short if name == "interval" and layout.is_short else TITLES.get(name, "")
@@ -200,7 +184,6 @@ def header_line(layout: Layout, order: str) -> Text:
 
 
 def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool = False) -> Text:
-    """Return the line of a host. The chosen one is marked, and one with an alert, with or without colours."""
     texts = _cells(row, shows_part=layout.shows_part)
     texts["sites"] = sites_text(row, layout.widths.get("sites"))
     if layout.is_short:
@@ -212,12 +195,12 @@ def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool 
             drawn = bar(row.low, row.most, is_exact=row.is_exact, largest=layout.largest, width=width)
             line.append_text(drawn)
             continue
-        _append(line, cut(texts[name], width), width, name, _style(name, is_chosen=is_chosen))
+        style = ("bold reverse" if is_chosen else BOLD) if name == "host" else DIM if name in FAINT else ""
+        _append(line, cut(texts[name], width), width, name, style)
     return line
 
 
 def _cells(row: HostRow, *, shows_part: bool) -> dict[str, str]:
-    """Return what the columns of a host say."""
     return {
         "host": f"{row.host} {row.side} {row.direction}" if shows_part else row.host,
         "name": row.name,
@@ -226,12 +209,6 @@ def _cells(row: HostRow, *, shows_part: bool) -> dict[str, str]:
         "pattern": row.pattern,
         "sites": sites_text(row),
     }
-
-
-def _style(column: str, *, is_chosen: bool) -> str:
-    if column == "host":
-        return "bold reverse" if is_chosen else BOLD
-    return {"interval": DIM, "name": "", "sites": DIM}.get(column, "")
 
 
 def _append(line: Text, text: str, width: int, column: str, style: str) -> None:

@@ -1,9 +1,4 @@
-"""The lines above the table: what is shown, of which window, whether it is live, and what is missing.
-
-The page of one host: its number with the interval, its past as a chart, evidence, sites and alerts.
-
-Alerts and sites as lines of a table.
-"""
+"""Texts of the screens: the lines above the table of hosts, the page of one host, and alerts and sites as lines."""
 
 from __future__ import annotations
 
@@ -31,8 +26,6 @@ NAMED = 3  # missing sites that are named
 
 
 class Where(NamedTuple):
-    """What somebody looks at."""
-
     wanted: Span | None = None  # a window; None: the newest
     order: str = "peers"
     words: str = ""  # of the filter
@@ -51,19 +44,19 @@ def title_line(snapshot: Snapshot | None, lost: str, where: Where, width: int) -
     right = Text()
     missing = [] if shown is None else list(shown.get("missing") or ())
     if missing:
-        right.append(_missing(missing), WARNING).append("  ")
+        names = ", ".join(printable(site, 40) for site in missing[:NAMED])
+        more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+        right.append(f"missing: {names}{more}", WARNING).append("  ")
     if snapshot.alerts:
         right.append(counted(len(snapshot.alerts), "alert"), WARNING).append("  ")
     right.append_text(_link(snapshot, lost, where)).append(" ")
     window = "" if shown is None else f"  {window_text(span_of(shown))}"
     room = max(width - right.cell_len - cell_len(window) - 2, LEAST_TITLE)
-    left.append(_tail(printable(snapshot.summary.get("title", ""), LONGEST), room), BOLD).append(window)
+    title = printable(snapshot.summary.get("title", ""), LONGEST)
+    if cell_len(title) > room:  # It may be a long path, whose end says the most.
+        title = "…" + set_cell_size(title[::-1], room - 1)[::-1]
+    left.append(title, BOLD).append(window)
     return placed(left, right, width)
-
-
-def _tail(title: str, width: int) -> str:
-    """Return a title in at most so many cells. It may be a long path, whose end says the most."""
-    return title if cell_len(title) <= width else "…" + set_cell_size(title[::-1], width - 1)[::-1]
 
 
 def _link(snapshot: Snapshot | None, lost: str, where: Where) -> Text:
@@ -87,13 +80,11 @@ def now_of(snapshot: Snapshot) -> float:
 
 
 def is_live(snapshot: Snapshot) -> bool:
-    """Return True if windows are added, and the newest is of now."""
     until = snapshot.summary.get("live_until")  # None: an earlier release
     return bool(snapshot.summary.get("live")) and (until is None or now_of(snapshot) < until)
 
 
 def age_text(seconds: float) -> str:
-    """Return how long ago something was, in its largest unit."""
     seconds = max(seconds, 0.0)
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
@@ -107,14 +98,7 @@ def windows_back(snapshot: Snapshot, wanted: Span | None) -> int:
     return len(spans) - 1 - spans.index(wanted) if wanted in spans else 0
 
 
-def _missing(sites: Sequence[object]) -> str:
-    names = ", ".join(printable(site, 40) for site in sites[:NAMED])
-    more = f" and {len(sites) - NAMED} more" if len(sites) > NAMED else ""
-    return f"missing: {names}{more}"
-
-
 def window_text(span: Span | None) -> str:
-    """Return when a window begins and ends, with the zone of these times."""
     if span is None:
         return "no times"
     start, end = (round(moment * SECOND) for moment in span)
@@ -122,7 +106,6 @@ def window_text(span: Span | None) -> str:
 
 
 def moment_text(seconds: object, *, zone: bool = True) -> str:
-    """Return a moment to the minute, with its zone."""
     if not isinstance(seconds, int | float):
         return "–"
     text = shown_time(int(seconds) * SECOND)[:16].replace("T", " ")
@@ -130,7 +113,6 @@ def moment_text(seconds: object, *, zone: bool = True) -> str:
 
 
 def status_line(snapshot: Snapshot | None, lost: str, where: Where, rows: int, width: int) -> Text:
-    """Return the second line: which hosts these are, the filter, and the last windows."""
     left = Text(" ")
     if lost:
         left.append(printable(lost), WARNING)
@@ -152,13 +134,12 @@ def why_empty(snapshot: Snapshot | None, told: str, where: Where) -> str:
     if snapshot is None or snapshot.shown is None:
         reading = "" if snapshot is None else " ".join(_reading(snapshot))
         return printable(told, most=LONGEST) if told else reading or "The first window will appear here."
-    return (
-        f"No host with {printable(where.words)}: Esc shows all." if where.words else "No host to report in this window."
-    )
+    if where.words:
+        return f"No host with {printable(where.words)}: Esc shows all."
+    return "No host to report in this window."
 
 
 def _reading(snapshot: Snapshot) -> list[str]:
-    """Return what of a folder is not shown, or not yet."""
     return [printable(note) for note in snapshot.summary.get("reading") or ()]
 
 
@@ -169,35 +150,25 @@ def _which(shown: Json, rows: int, where: Where) -> Text:
     title = printable(shown.get("title") or counted(shown.get("hosts") or 0, "host"))
     text = Text().append(title, DIM)
     if where.words:
-        text = (
-            Text()
-            .append(f"{rows:,} of {counted(len(shown['rows']), 'host')} with ")
-            .append(printable(where.words), BOLD)
-        )
+        text = Text(f"{rows:,} of {counted(len(shown['rows']), 'host')} with ").append(printable(where.words), BOLD)
     for note in notes:
         text.append(f" ({note})", DIM)
     return text
 
 
 def _windows(snapshot: Snapshot, where: Where, most: int) -> Text:
-    """Return the line of windows, one character each, as high as their largest hosts."""
     windows = snapshot.windows
     if len(windows) < 2 or most < 8:
         return Text()
     chosen = len(windows) - 1 - windows_back(snapshot, where.wanted)
     begin = max(min(chosen - most // 2, len(windows) - most), 0)
     part = windows[begin : begin + most]
-    return sparkline([_largest(each) for each in part], chosen - begin)
-
-
-def _largest(window: Json) -> int:
-    largest = window.get("largest") or {}
-    peers = largest.get("peers")
-    return int(largest.get("low") or 0) if peers is None else int(peers)
+    largest = [each.get("largest") or {} for each in part]
+    peers = [each.get("low") or 0 if each.get("peers") is None else each["peers"] for each in largest]
+    return sparkline([int(each) for each in peers], chosen - begin)
 
 
 def keys_line(keys: Sequence[tuple[str, str]], width: int) -> Text:
-    """Return the last line: keys and what they do, as many as fit."""
     line = Text(" ")
     for place, (key, deed) in enumerate(keys):
         gap = "  " if place else ""
@@ -255,12 +226,15 @@ def _past(answer: Json, row: HostRow | None, width: int) -> Iterator[Text]:
     if not answer:
         yield Text("asking …", DIM)
         return
-    points = [point for point in answer.get("points") or () if _is_same(point, row)]
+    points = [
+        point
+        for point in answer.get("points") or ()
+        if row is None or (printable(point.get("side")), printable(point.get("direction"))) == (row.side, row.direction)
+    ]
     bands = [Band(point["start"], point["end"], int(point["low"]), point["high"]) for point in points]
     reported = sum(bool(point.get("reported")) for point in points)
     what = "reported" if answer.get("threshold") is None else "super host"
-    title = Text().append("Past", BOLD).append(f"   {counted(len(bands), 'window')}, {what} in {reported:,}", DIM)
-    yield title
+    yield Text().append("Past", BOLD).append(f"   {counted(len(bands), 'window')}, {what} in {reported:,}", DIM)
     for note in answer.get("notes") or ():
         yield Text(printable(note), WARNING)
     if not bands:
@@ -275,10 +249,6 @@ def _past(answer: Json, row: HostRow | None, width: int) -> Iterator[Text]:
     last = moment_text(max(band.end for band in bands))
     yield Text(" " * SCALE).append(f"{first}{last:>{max(room - len(first), len(last) + 1)}}", DIM)
     yield Text()
-
-
-def _is_same(point: Json, row: HostRow | None) -> bool:
-    return row is None or (printable(point.get("side")), printable(point.get("direction"))) == (row.side, row.direction)
 
 
 def _evidence(row: HostRow | None, when: str) -> Iterator[Text]:
@@ -305,16 +275,12 @@ def _named(name: str, values: Sequence[str]) -> Iterator[Text]:
 
 
 def _others(rows: Sequence[HostRow], chosen: HostRow | None) -> Iterator[Text]:
-    """Yield the same host's numbers of other sides and directions."""
     others = [
         row for row in rows if chosen is not None and (row.side, row.direction) != (chosen.side, chosen.direction)
     ]
     for row in others:
-        yield (
-            Text()
-            .append(f"{row.side}, {row.direction}  ", DIM)
-            .append(f"{peers_text(row.row)}   {interval_text(row.row)}")
-        )
+        line = Text().append(f"{row.side}, {row.direction}  ", DIM)
+        yield line.append(f"{peers_text(row.row)}   {interval_text(row.row)}")
     if others:
         yield Text()
 
@@ -338,7 +304,7 @@ def _alerts(alerts: Sequence[Json]) -> Iterator[Text]:
     yield Text("Alerts", BOLD)
     for alert in alerts[:MOST_NAMED]:
         line = Text().append(alert_state(alert), DIM if alert.get("closed") else WARNING)
-        times = f"since {moment_text(alert.get('opened'))}, peak {_whole(alert.get('peak'))}"
+        times = f"since {moment_text(alert.get('opened'))}, peak {_number(alert.get('peak'))}"
         yield line.append(f"  {printable(alert.get('rule'))}  {times}")
     yield Text()
 
@@ -353,12 +319,7 @@ def _share(value: Any) -> str:
     return f"{value:.0%}".replace("%", " %") if isinstance(value, int | float) else MISSING
 
 
-def _whole(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else MISSING
-
-
 def page_title(row: HostRow, span: Any) -> Text:
-    """Return the first line of the page."""
     title = Text(" ").append(row.host, BOLD)
     if row.name:
         title.append(f"  {row.name}")
@@ -372,8 +333,6 @@ RIGHT = ("peers", "peak", "lag", "spool", "refused", "clock")
 
 
 class Item(NamedTuple):
-    """One line."""
-
     key: Hashable
     cells: Mapping[str, str]
     is_urgent: bool = False
@@ -402,7 +361,6 @@ class ListTable(NamedTuple):
 
 
 def list_table(items: Sequence[Item], width: int) -> ListTable:
-    """Return lines that fit into a width."""
     widths: dict[str, int] = {}
     room = width - 2
     for name in items[0].cells if items else ():
@@ -421,7 +379,6 @@ def _aligned(text: str, width: int, column: str) -> str:
 
 
 def alert_items(answer: Json) -> list[Item]:
-    """Return open alerts, most peers first, then what is muted, then closed alerts."""
     alerts, muted = answer.get("alerts") or (), answer.get("muted") or ()
     largest_first = sorted(alerts, key=lambda alert: -(_known(alert.get("peers")) or 0.0))
     opened = [_alert_item(alert) for alert in largest_first if not alert.get("closed")]
@@ -443,7 +400,6 @@ def _alert_item(alert: Json) -> Item:
 
 
 def _mute_item(mute: Json) -> Item:
-    why = printable(mute.get("why") or "", WIDEST)
     cells = {
         "host": printable(mute.get("host"), WIDEST),
         "state": "muted",
@@ -451,28 +407,24 @@ def _mute_item(mute: Json) -> Item:
         "peers": "",
         "peak": "",
         "since": f"until {_time(mute.get('until'))}",
-        "last": why,
+        "last": printable(mute.get("why") or "", WIDEST),
     }
     return Item(("mute", mute.get("host"), mute.get("rule")), cells, False, mute)
 
 
 def site_items(sites: Sequence[Json], now: float) -> list[Item]:
-    """Return what is known of each site; sites that are missing in the newest window first."""
-    ordered = sorted(sites, key=lambda site: (not _is_missing(site), str(site.get("site"))))
+    ordered = sorted(sites, key=lambda site: (site.get("in_window") is not False, str(site.get("site"))))
     return [_site_item(site, now) for site in ordered]
 
 
-def _is_missing(site: Json) -> bool:
-    return site.get("in_window") is False
-
-
 def _site_item(site: Json, now: float) -> Item:
+    is_missing = site.get("in_window") is False
     waiting, size = (_known(site.get(name)) for name in ("spool_sketches", "spool_bytes"))
     clock = _known(site.get("clock"))
     cells = {
         "site": printable(site.get("site"), WIDEST),
-        "newest window": "missing" if _is_missing(site) else "yes" if site.get("in_window") else "no",
-        "heard": _ago(site.get("seen"), now),
+        "newest window": "missing" if is_missing else "yes" if site.get("in_window") else "no",
+        "heard": f"{_age(site.get('seen'), now)} ago".replace(f"{MISSING} ago", MISSING),
         "lag": _age(site.get("window_end"), now),
         "spool": MISSING if waiting is None else f"{_number(waiting)} ({format_size(size or 0)})",
         "refused": _number(site.get("refused")),
@@ -480,12 +432,7 @@ def _site_item(site: Json, now: float) -> Item:
         "version": printable(site.get("version") or MISSING, WIDEST),
         "remark": printable(site.get("mismatch") or ""),
     }
-    return Item(str(site.get("site")), cells, _is_missing(site) or bool(site.get("mismatch")), site)
-
-
-def _ago(moment: Any, now: float) -> str:
-    age = _age(moment, now)
-    return age if age == MISSING else f"{age} ago"
+    return Item(str(site.get("site")), cells, is_missing or bool(site.get("mismatch")), site)
 
 
 def _age(moment: Any, now: float) -> str:
@@ -502,12 +449,10 @@ def _known(value: Any) -> float | None:
 
 
 def _time(seconds: Any) -> str:
-    """Return day and time, without the year."""
     return moment_text(seconds, zone=False)[5:] or MISSING
 
 
 def alerts_heading(items: Sequence[Item]) -> str:
-    """Return how many alerts are open, closed and muted."""
     opened = sum(item.is_urgent for item in items)
     muted = sum(item.cells["state"] == "muted" for item in items)
     return f"{counted(opened, 'open alert')}, {len(items) - opened - muted} closed, {muted} muted"

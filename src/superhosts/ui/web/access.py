@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -23,7 +23,6 @@ LEAST_TOKEN = 16  # characters of a token that somebody has chosen
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -53,15 +52,16 @@ class Access:
         return hmac.new((self.token or "").encode(), b"superhosts cookie", hashlib.sha256).hexdigest()
 
     def knows_host(self, header: str) -> bool:
-        """Return True if a Host header is a name of this server."""
-        name = _host_name(header)
+        try:
+            name = (urlsplit(f"//{header}").hostname or "").lower()
+        except ValueError:
+            name = ""
         if name in LOCAL_NAMES | self.names | {self.place.host}:
             return True
         # Whoever reaches another address has a token, which a page under a false name does not.
         return self.token is not None and not is_loopback(self.place.host) and bool(name)
 
     def is_own(self, headers: Mapping[str, str]) -> bool:
-        """Return True if a request does not come from another page."""
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False
         origin = headers.get("origin")
@@ -80,7 +80,8 @@ class Access:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
             return self.is_token(given.strip())
-        return any(_same(each, self.cookie_value) for each in _cookies(headers.get("cookie", ""), self.cookie))
+        cookies = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))  # of others, too
+        return any(name == self.cookie and _same(value, self.cookie_value) for name, _, value in cookies)
 
     def is_token(self, given: str) -> bool:
         return self.token is not None and _same(given, self.token)
@@ -89,19 +90,3 @@ class Access:
 def _same(given: str, wanted: str) -> bool:
     """Compare in a time that does not depend on where they differ."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
-
-
-def _cookies(header: str, name: str) -> Iterator[str]:
-    """Yield the values of cookies of a name. Other servers of the host may have set cookies with any text."""
-    for each in header.split(";"):
-        key, _, value = each.strip().partition("=")
-        if key == name:
-            yield value
-
-
-def _host_name(header: str) -> str:
-    """Return the name or address of a Host header in small letters, without its port; empty if it is none."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").lower()
-    except ValueError:
-        return ""

@@ -7,94 +7,20 @@ number, and the global lock of the interpreter stays with whoever counts packets
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import json
 import math
-import queue
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from superhosts.core.results import Selection
 from superhosts.core.units import SECOND
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import UsageError
 from superhosts.ui.folder import BusyError, Question
+from superhosts.ui.threads import Workers
 from superhosts.ui.view import View
-
-Found = TypeVar("Found")
-
-
-class _Job(NamedTuple):
-    ask: Callable[[], Any]
-    future: asyncio.Future[Any]
-
-
-class Workers:
-    """Some threads with one queue. Only `close` may be called by other threads than that of the event loop.
-
-    They are daemons, so that a question that runs keeps no program from ending: the threads of a ThreadPoolExecutor
-    are joined when Python exits, whether anybody still wants their answers or not.
-    """
-
-    def __init__(self, threads: int, name: str) -> None:
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for _ in range(threads)]
-        self._unanswered: set[asyncio.Future[Any]] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_closed = False
-        for thread in self._threads:
-            thread.start()
-
-    async def run(self, ask: Callable[[], Found]) -> Found:
-        """Return what `ask` returns, or raise what it raises. Raise BusyError if these threads are closed."""
-        self._loop = asyncio.get_running_loop()
-        future: asyncio.Future[Found] = self._loop.create_future()
-        self._unanswered.add(future)
-        self._jobs.put(_Job(ask, future))
-        if self._is_closed:
-            self._abandon()
-        try:
-            return await future
-        finally:
-            self._unanswered.discard(future)
-
-    def close(self) -> None:
-        """End the threads that have nothing to do, and abandon all questions: whoever waits is told so at once."""
-        self._is_closed = True
-        for _ in self._threads:
-            self._jobs.put(None)
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._abandon)
-
-    def _abandon(self) -> None:
-        for future in self._unanswered:
-            if not future.done():
-                future.set_exception(BusyError("the program ends"))
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            if job.future.done():
-                continue  # nobody waits any more
-            try:
-                found, error = job.ask(), None
-            except Exception as caught:
-                found, error = None, caught
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                job.future.get_loop().call_soon_threadsafe(_settle, job.future, found, error)
-
-
-def _settle(future: asyncio.Future[Any], found: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(found)
-    else:
-        future.set_exception(error)
-
 
 THREADS = 2  # that answer quick questions; as many others ask sketches
 MOST_WAITING = 16  # questions to sketches that wait
@@ -108,8 +34,6 @@ Parameters = Mapping[str, str]
 
 
 class Content(NamedTuple):
-    """The bytes of an answer, as they are and packed with gzip."""
-
     plain: bytes
     packed: bytes | None
 
@@ -126,13 +50,17 @@ class Answers:
         self._version = -1
 
     def close(self) -> None:
-        """Answer no more; questions that wait or run are abandoned. Any thread may call it."""
         self._quick.close()
         self._slow.close()
 
-    async def summary(self, _: Parameters) -> Content:
-        """Answer what is shown here, and its newest window."""
-        return await self._answer(self._quick, self.view.summary)
+    async def answer(self, name: str, asked: Any) -> Content:
+        """Answer the question of this name; `asked` are its parameters, or the object that was posted."""
+        view = self.view
+        plain = {"summary": view.summary, "sites": view.list_sites, "alerts": view.list_alerts, "sketch": view.sketch}
+        if name in plain:
+            return await self._answer(self._quick, plain[name])
+        found: Content = await getattr(self, name)(asked)
+        return found
 
     async def windows(self, _: Parameters) -> Content:
         return await self._shared(("windows",), self.view.windows)
@@ -154,19 +82,12 @@ class Answers:
         if top is not None and not (top >= 1 and top == int(top)):
             raise UsageError(f"top {top:g}: a whole number, 1 or more")
         sites = frozenset(site for site in asked.get("sites", "").split(",") if site)
-        start, end = (None if each is None else round(each * SECOND) for each in _span(asked))
+        span = _time(asked, "start"), _time(asked, "end")
+        if span[0] is not None and span[1] is not None and span[0] >= span[1]:
+            raise UsageError("start is not before end")
+        start, end = (None if each is None else round(each * SECOND) for each in span)
         question = Question(Selection.of(threshold, None if top is None else int(top)), start, end, sites)
         return await self._question(lambda: self.view.ask(question))
-
-    async def sites(self, _: Parameters) -> Content:
-        return await self._answer(self._quick, self.view.list_sites)
-
-    async def alerts(self, _: Parameters) -> Content:
-        return await self._answer(self._quick, self.view.list_alerts)
-
-    async def sketch(self, _: Parameters) -> Content:
-        """Answer how full the sketch is, and how exact."""
-        return await self._answer(self._quick, self.view.sketch)
 
     async def mute(self, content: Any) -> Content:
         host, rule, why = (_text(content, name) for name in ("host", "rule", "why"))
@@ -178,13 +99,10 @@ class Answers:
         return await self._change(lambda: self.view.mute(host, rule, seconds, why))
 
     async def unmute(self, content: Any) -> Content:
-        """Want alerts of a host or prefix again."""
         host, rule = _text(content, "host"), _text(content, "rule")
         return await self._change(lambda: {"unmuted": self.view.unmute(host, rule)})
 
     async def _change(self, change: Callable[[], Any]) -> Content:
-        """Change something, of which all viewers hear."""
-
         def changed() -> Any:
             answer = change()
             self.view.board.touch()
@@ -193,7 +111,6 @@ class Answers:
         return await self._answer(self._quick, changed)
 
     async def _question(self, ask: Callable[[], Any]) -> Content:
-        """Ask sketches, which may take long, while few others wait for that."""
         if self._waiting >= MOST_WAITING:
             raise BusyError("many questions are being answered; ask again in a few seconds")
         self._waiting += 1
@@ -247,13 +164,6 @@ def _time(asked: Parameters, name: str) -> float | None:
     if seconds is not None and not 0 <= seconds <= LARGEST_TIME:
         raise UsageError(f"{name} {seconds:g}: not a time, in seconds since 1970")
     return seconds
-
-
-def _span(asked: Parameters) -> tuple[float | None, float | None]:
-    start, end = _time(asked, "start"), _time(asked, "end")
-    if start is not None and end is not None and start >= end:
-        raise UsageError("start is not before end")
-    return start, end
 
 
 def _text(content: Any, name: str) -> str:

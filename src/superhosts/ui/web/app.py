@@ -39,33 +39,26 @@ class Changes:
     def __init__(self, state: Callable[[], dict[str, Any]]) -> None:
         self._state = state
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._viewers: WeakSet[asyncio.Event] = (
-            WeakSet()
-        )  # A stream that is dropped unread is forgotten with its event.
+        self._viewers: WeakSet[asyncio.Event] = WeakSet()  # one dropped unread is forgotten with its stream
         self._is_waking = False
         self.closing = False
 
     @property
     def viewers(self) -> int:
-        """How many streams are open."""
         return len(self._viewers)
 
     def attach(self) -> None:
-        """Belong to the event loop that runs now."""
         self._loop = asyncio.get_running_loop()
 
     def wake(self) -> None:
-        """Tell all viewers that something has changed."""
         if self._loop is not None and not self._is_waking:
             self._is_waking = True
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._wake_all)
 
     def close(self) -> None:
-        self.closing = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._wake_all)
+        self.closing, self._is_waking = True, False
+        self.wake()
 
     def _wake_all(self) -> None:
         self._is_waking = False
@@ -90,13 +83,10 @@ class Changes:
                 if self.closing:
                     return
                 event.clear()
-                yield self._changed()
+                yield f"event: changed\ndata: {json.dumps(self._state())}\n\n".encode()
                 await asyncio.sleep(LEAST_PAUSE)  # Changes meanwhile become one event.
         finally:
             self._viewers.discard(event)
-
-    def _changed(self) -> bytes:
-        return f"event: changed\ndata: {json.dumps(self._state())}\n\n".encode()
 
 
 KINDS = {
@@ -111,8 +101,6 @@ PROBLEM = b'<p class="problem" role="alert">'
 
 
 class Page(NamedTuple):
-    """A file as it is sent."""
-
     kind: str
     plain: bytes
     packed: bytes
@@ -131,13 +119,11 @@ class Page(NamedTuple):
 
 def read_pages() -> dict[str, Page]:
     """Return the files of the page by their names, read once: no path of a request ever becomes a path of a file."""
-    found = {}
-    for name, file in _walk(files("superhosts.ui.web") / "static", ""):
-        kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), None)
-        if kind is None:
-            continue
-        found[name] = Page.of(kind, file.read_bytes())
-    return found
+    found = _walk(files("superhosts.ui.web") / "static", "")
+    kinds = [
+        (name, file, next((kind for end, kind in KINDS.items() if name.endswith(end)), "")) for name, file in found
+    ]
+    return {name: Page.of(kind, file.read_bytes()) for name, file, kind in kinds if kind}
 
 
 def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
@@ -167,8 +153,6 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class BodyError(SuperhostsError):
-    """A body that is too long, or no JSON object."""
-
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
         self.status = status
@@ -182,18 +166,12 @@ def make_app(
     login = pages["login.html"]
     wrong = login.saying("This token is wrong.")
 
-    def getting(name: str) -> Endpoint:
-        async def get(request: Request) -> Response:
-            return _sent(request, await getattr(answers, name)(request.query_params))
+    def api(name: str, *, posts: bool) -> Endpoint:
+        async def answer(request: Request) -> Response:
+            asked = await _json_of(request) if posts else request.query_params
+            return _sent(request, await answers.answer(name, asked))
 
-        return _told(get, say)
-
-    def posting(name: str) -> Endpoint:
-        async def post(request: Request) -> Response:
-            content = await _json_of(request)
-            return _sent(request, await getattr(answers, name)(content))
-
-        return _told(post, say)
+        return _told(answer, say)
 
     async def events(_: Request) -> Response:
         if changes.viewers >= MOST_VIEWERS:
@@ -223,8 +201,8 @@ def make_app(
         return _error(404, "no such file") if page is None else _page(request, page)
 
     routes = [Route("/", _told(index, say)), Route("/login", _told(log_in, say), methods=["GET", "POST"])]
-    routes += [Route(f"/api/{name}", getting(name)) for name in GET_ROUTES]
-    routes += [Route(f"/api/{name}", posting(name), methods=["POST"]) for name in POST_ROUTES]
+    routes += [Route(f"/api/{name}", api(name, posts=False)) for name in GET_ROUTES]
+    routes += [Route(f"/api/{name}", api(name, posts=True), methods=["POST"]) for name in POST_ROUTES]
     routes += [Route("/api/events", _told(events, say)), Route("/static/{name:path}", _told(static, say))]
     return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _http_error}), access, say, writing)
 
@@ -254,7 +232,6 @@ class Guard:
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def has_token(self, scope: Scope) -> bool:
-        """Return True if a request brings the token, or none is needed."""
         return self._access.has_token(Headers(scope=scope))
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -283,8 +260,6 @@ def _head_size(scope: Scope) -> int:
 
 
 def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:
-    """Return the endpoint whose errors are answers."""
-
     async def told(request: Request) -> Response:
         try:
             return await answer(request)
@@ -303,7 +278,6 @@ def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:
 
 
 def _failure(path: str, error: Exception, say: Callable[[str], None]) -> Response:
-    """Return the answer to a request that failed as nobody expects, and tell of it."""
     say(f"dashboard: {printable(path)} failed: {error!r}: please report this")
     return _error(500, f"{type(error).__name__}; the log says more")
 
@@ -334,7 +308,6 @@ def _page(request: Request, page: Page, status: int = 200) -> Response:
 
 
 def _logged_in(response: Response, access: Access, request: Request) -> Response:
-    """Let a browser keep the proof of its token."""
     is_secure = request.headers.get("x-forwarded-proto") == "https"
     response.set_cookie(
         access.cookie, access.cookie_value, httponly=True, samesite="strict", secure=is_secure, path="/"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -17,14 +16,14 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from superhosts.errors import OutputError
-from superhosts.ui.endpoint import Place
+from superhosts.ui.endpoint import Place, listen
 from superhosts.ui.view import View
 from superhosts.ui.web.access import Access
 from superhosts.ui.web.answers import Answers
 from superhosts.ui.web.app import LARGEST_HEAD, Changes, Guard, make_app
 
 MOST_CONNECTIONS = 512
+BACKLOG = 128  # connections that wait to be accepted
 READING = 10.0  # seconds for a client to send a whole request
 WRITING = 30.0  # seconds for a client to take a piece of its answer, and in which some of it must go
 SWEEP = 1.0  # seconds between two looks at all connections
@@ -47,7 +46,6 @@ class Connection(H11Protocol):
             min(strangers, key=lambda each: each.made_at).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of the request from its first byte on."""
         if self.waits_since is None and self._is_idle:
             self.waits_since = time.monotonic()
         super().data_received(data)
@@ -61,7 +59,6 @@ class Connection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def cut_if_slow(self, now: float, reading: float, writing: float) -> None:
-        """End the connection if its client is too slow."""
         unsent = self.transport.get_write_buffer_size()
         if unsent == 0 or unsent < self.unsent:
             self.sent_at = now
@@ -84,12 +81,15 @@ class WebServer:
         reading: float = READING,
         writing: float = WRITING,
     ) -> None:
-        self._socket = _listen(access.place, option)
+        self._socket = listen(access.place, option, BACKLOG)
         self.place = Place(access.place.host, self._socket.getsockname()[1])
         self.access = Access(self.place, access.token, access.names)
         self._view, self._limits = view, (reading, writing)
         self._answers, self._changes = Answers(view), Changes(view.state)
-        _silence("uvicorn")
+        logger = logging.getLogger("uvicorn")  # requests of strangers would fill the log
+        logger.propagate = False
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
         config = uvicorn.Config(
             make_app(self._answers, self._changes, self.access, say, writing=writing),
             http=Connection,
@@ -105,7 +105,7 @@ class WebServer:
             timeout_graceful_shutdown=CLOSING,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._run, name="web", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
         self._started = threading.Event()
         self._thread.start()
         self._started.wait(30.0)
@@ -113,20 +113,15 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        """Where people open it."""
         return f"http://{self.place}/"
 
     def close(self) -> None:
-        """End all streams and questions, then the server."""
         self._view.board.listeners.remove(self._changes.wake)
         self._changes.close()
         self._answers.close()
         self._server.should_exit = True
         self._thread.join(CLOSING + 5.0)
         self._socket.close()
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         self._changes.attach()
@@ -138,27 +133,9 @@ class WebServer:
             sweeping.cancel()
 
     async def _sweep(self) -> None:
-        """Cut connections whose clients are too slow, again and again."""
         while True:
             await asyncio.sleep(min(SWEEP, *self._limits))
             now = time.monotonic()
             connections: list[Any] = list(self._server.server_state.connections)
             for connection in connections:
                 connection.cut_if_slow(now, *self._limits)
-
-
-def _listen(place: Place, option: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-    try:
-        return socket.create_server((place.host, place.port), family=family, backlog=128)
-    except OSError as error:
-        reason = (error.strerror or str(error)).partition(" (while")[0]  # the place is named already
-        raise OutputError(f"{option} {place}: cannot listen there: {reason}") from None
-
-
-def _silence(name: str) -> None:
-    """Keep a library from writing to standard error: requests of strangers would fill the log."""
-    logger = logging.getLogger(name)
-    logger.propagate = False
-    if not logger.handlers:
-        logger.addHandler(logging.NullHandler())

@@ -16,11 +16,12 @@ from places import ROOT
 PACKAGE = ROOT / "src" / "superhosts"
 DESIGN = (ROOT / "docs" / "explanation" / "design.md").read_text()
 # Files that the path from `update` to a bit and back calls, but that need not be read to follow it: argument checks,
-# sizes, the thread pool, columns of addresses, formulas of the planner.
+# locks, sizes, the thread pool, columns of addresses, formulas of the planner.
 TOOLS = {
     "detectors/arguments.py",
     "detectors/cube/geometry.py",
     "detectors/engines/base.py",
+    "detectors/lock.py",
     "core/device.py",
     "core/pairs.py",
     "detectors/formulas.py",
@@ -52,6 +53,7 @@ def test_no_circle_of_imports() -> None:
         pytest.fail(" → ".join(error.args[1]))
 
 
+@pytest.mark.slow
 def test_the_design_lists_the_files_from_an_update_to_a_bit_and_back() -> None:
     """With numba switched off, so that a profiler sees the loops."""
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"}

@@ -1,4 +1,4 @@
-"""Manual pages and the reference from the texts of the help: `python -m superhosts.cli._manual man docs/reference`.
+"""Manual pages and the reference from the texts of the help: `python docs/manual.py man docs/reference`.
 
 In `man`, superhosts.1 lists the commands, superhosts-scan.1 and so on describe each of them. In `docs/reference`,
 `commands/` has a page for each command, with every option, and an index with exit statuses and environment variables;
@@ -17,8 +17,7 @@ from typing import Any
 
 from superhosts import __version__
 from superhosts.cli import COMMANDS, DESCRIPTION, FIRST_STEPS
-from superhosts.cli._config import COMMANDS as CONFIGURED
-from superhosts.cli._config import NEVER, key_of
+from superhosts.cli._config import key_of, keys_of_tables
 from superhosts.cli._program import LazyCommand, name_of
 
 PROGRAM = "superhosts"
@@ -41,10 +40,13 @@ FILES = {"~/.config/superhosts/key": "Your own key, which is made when it is fir
 
 def pages() -> dict[str, str]:
     """Return the text of every page by the name of its file."""
-    commands = {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}
     made = {f"{PROGRAM}.1": _overview()}
-    made.update({f"{_page(words)}.1": _command_page(words, command) for words, command in commands.items()})
+    made.update({f"{_page(words)}.1": _command_page(words, command) for words, command in _loaded().items()})
     return made
+
+
+def _loaded() -> dict[str, Any]:
+    return {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}
 
 
 def _overview() -> str:
@@ -87,7 +89,6 @@ def _title(page: str, text: str) -> Iterator[str]:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Yield a text in paragraphs; indented lines, such as examples, stay as they are."""
     for paragraph in text.split("\n\n"):
         words, examples = _words_and_examples(paragraph)
         yield ".PP"
@@ -106,7 +107,6 @@ def _words_and_examples(paragraph: str) -> tuple[str, list[str]]:
 
 
 def _parameter(parameter: Any) -> Iterator[str]:
-    """Yield an option or argument with its help and its default."""
     yield ".TP"
     if parameter.param_type_name == "argument":
         yield f"\\fI{_escaped(name_of(parameter))}\\fR"
@@ -192,7 +192,7 @@ The keys of `[[rule]]` are explained in [Alerts](../guides/alerts.md#rules).
 
 def reference_pages() -> dict[str, str]:
     """Return the text of every page by its name below the folder."""
-    commands = {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}
+    commands = _loaded()
     made = {"commands/index.md": _index(), CONFIGURATION: _configuration(commands)}
     made.update({f"commands/{_file(words)}": _command(words, command) for words, command in commands.items()})
     return {name: _linked(text, name) for name, text in made.items()}
@@ -218,20 +218,15 @@ def _command(words: str, command: Any) -> str:
     usage = " ".join([PROGRAM, words, "[OPTIONS]", *command.collect_usage_pieces(None)[1:]])
     lines = [MADE, "", f"# {words}", "", _prose(first), "", f"    {usage}", ""]
     for paragraph in rest:
-        lines += [*_paragraph(paragraph), ""]
+        prose, examples = _words_and_examples(paragraph)
+        lines += [_prose(prose), ""]
+        if examples:  # a block of code
+            lines += [*(f"    {each}" for each in examples), ""]
     for panel, members in panels_of(command).items():
         lines += [f"## {panel.capitalize()}", ""]
         for each in members:
             lines += [*_option_section(each), ""]
     return _joined(lines).rstrip() + "\n"
-
-
-def _paragraph(text: str) -> Iterator[str]:
-    """Yield a paragraph of the help; indented lines, such as examples, are a block of code."""
-    words, examples = _words_and_examples(text)
-    yield _prose(words)
-    if examples:
-        yield from ("", *(f"    {each}" for each in examples))
 
 
 def _option_section(parameter: Any) -> Iterator[str]:
@@ -249,16 +244,9 @@ def _option_section(parameter: Any) -> Iterator[str]:
 
 def _configuration(commands: dict[str, Any]) -> str:
     lines = [MADE, "", "# Configuration file", *ABOUT_CONFIGURATION.rstrip().splitlines()]
-    shown = {name: [each for each in commands[name].params if _is_key(each)] for name in CONFIGURED}
-    shared = set.intersection(*({key_of(each) for each in params} for params in shown.values()))
-    lines += ["", "## For every command", "", *_keys([each for each in shown["scan"] if key_of(each) in shared])]
-    for name, params in shown.items():
-        lines += ["", f"## `[{name}]`", "", *_keys([each for each in params if key_of(each) not in shared])]
+    for name, keys in keys_of_tables(commands).items():
+        lines += ["", f"## `[{name}]`" if name else "## For every command", "", *_keys(keys)]
     return _joined(lines)
-
-
-def _is_key(parameter: Any) -> bool:
-    return parameter.name not in NEVER and not getattr(parameter, "hidden", False)
 
 
 def _keys(parameters: list[Any]) -> Iterator[str]:
@@ -269,7 +257,6 @@ def _keys(parameters: list[Any]) -> Iterator[str]:
 
 
 def _value(default: str) -> str:
-    """Return a default as code, unless it is a sentence."""
     return default if not default or " " in default else f"`{default}`"
 
 

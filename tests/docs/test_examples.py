@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+from places import ROOT
+
+EXAMPLES = ROOT / "examples"
 
 
 def run(name: str, *arguments: object) -> str:

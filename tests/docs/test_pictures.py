@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import runpy
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from places import DOCS
+
 pytestmark = pytest.mark.slow
 
-IMAGES = Path(__file__).parent.parent / "docs" / "images"
+IMAGES = DOCS / "images"
 
 
 def test_the_overview_is_what_its_script_draws() -> None:

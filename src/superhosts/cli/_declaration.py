@@ -1,0 +1,162 @@
+"""How an option is declared: once, with its words, its check and its default, as a field of a class.
+
+    @options("Results")                   # a group; the title stands above its options in the help
+    class WantedOptions:
+        top: int | None = opt("K", "Only the K hosts with the most peers.", short="-n")
+
+    @options()
+    class Toy(WantedOptions):             # a command: its own options, and those of its groups
+        '''What follows the first line of the help, which is in `HELP`.'''
+
+        words: list[str] = arg("WORD...", "Words to look at.")
+        letter: str = opt("LETTER", "The letter to count.", "a")
+
+The body of a command gets one frozen object of its class. What several commands have is a constant (`DEVICE`) or a
+group of `_options.py`; `DEVICE(help="…")` is the same option with other words. The metavar says how a value is written,
+and so how it is checked, unless the option has a check of its own: SIZE, DURATION, COUNT, or words between bars
+(on|off).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from types import UnionType
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+
+import typer
+
+from superhosts.cli._values import check_positive_count, checked, one_of, parse_seconds, parse_threshold, parse_whole
+from superhosts.core.units import parse_size
+
+Options = TypeVar("Options")
+Complete = Callable[[str, "Opt"], Any]  # returns the function that completes a value, or None
+CHECKS: dict[str, Callable[[str], Any]] = {  # of the text of an option, by its metavar
+    "SIZE": parse_size,
+    "DURATION": parse_seconds,
+    "COUNT": check_positive_count,
+}
+
+
+@dataclass(frozen=True)
+class Opt:
+    metavar: str
+    help: str
+    default: Any = None  # MISSING: it must be given
+    check: Callable[[Any], Any] | None = (
+        None  # raises UsageError; of a list, it returns the items; of a number, it reads it
+    )
+    name: str = ""  # --for, where the field has another name
+    short: str = ""
+    shown: str | bool = True  # the default in words; False: none is shown
+    is_argument: bool = False
+    is_hidden: bool = False
+    callback: Callable[..., Any] | None = None  # of typer, called before the other options are parsed
+    panel: str | None = None
+
+    def __call__(self, **changes: Any) -> Any:
+        """Return the same option with other words or another default."""
+        return replace(self, **changes)
+
+
+def opt(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
+    """Declare an option, for a field of a class of options."""
+    return Opt(metavar, help, default, **more)
+
+
+def flag(help: str, **more: Any) -> Any:
+    """Declare an option without a value."""
+    return Opt("", help, False, **more)
+
+
+def arg(metavar: str, help: str, default: Any = MISSING, **more: Any) -> Any:
+    return Opt(metavar, help, default, is_argument=True, **more)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def options(panel: str | None = None) -> Callable[[type[Options]], type[Options]]:
+    """Make a frozen dataclass of a command or a group; the help shows options without a panel first."""
+
+    def make(cls: type[Options]) -> type[Options]:
+        for name, each in list(vars(cls).items()):
+            if isinstance(each, Opt):
+                about = {"option": replace(each, panel=panel)}
+                if isinstance(each.default, list):
+                    made = field(default_factory=each.default.copy, metadata=about)
+                else:
+                    made = field(default=each.default, metadata=about)
+                setattr(cls, name, made)
+        return dataclass(frozen=True, kw_only=True)(cls)
+
+    return make
+
+
+def declared(options: type) -> dict[str, Opt]:
+    """Return the options of a class by name: those of its groups, in the order of the groups, and its own."""
+    found = {name: each for base in options.__bases__ if is_dataclass(base) for name, each in declared(base).items()}
+    return found | {each.name: each.metadata["option"] for each in fields(options)}
+
+
+def list_parameters(options: type, complete: Complete | None = None) -> Iterator[inspect.Parameter]:
+    """Return the options of a class as parameters of the function that typer reads."""
+    kinds = get_type_hints(options)
+    for name, each in declared(options).items():
+        kind: Any = Annotated[(kinds[name], _info(name, each, kinds[name], complete))]
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _info(name: str, each: Opt, kind: Any, complete: Complete | None) -> Any:
+    plain = next(part for part in get_args(kind) if part is not type(None)) if isinstance(kind, UnionType) else kind
+    callback, parser, check = each.callback, None, each.check
+    if plain in (int, float):
+        parser = check or (parse_whole if plain is int else parse_threshold)
+    elif get_origin(plain) is list:
+        callback = check
+    elif plain is str and callback is None:
+        check = check or CHECKS.get(each.metavar) or (one_of(*each.metavar.split("|")) if "|" in each.metavar else None)
+        callback = None if check is None else checked(check)
+    said: dict[str, Any] = {
+        "metavar": each.metavar or None,
+        "help": each.help,
+        "callback": callback,
+        "parser": parser,
+        "show_default": each.shown,
+        "hidden": each.is_hidden,
+        "is_eager": each.is_hidden or each.callback is not None,
+        "rich_help_panel": each.panel,
+        "autocompletion": None if complete is None else complete(name, each),
+    }
+    if each.is_argument:
+        return typer.Argument(**said)
+    # Named in full: typer takes a metavar that equals the name for the name.
+    return typer.Option(*filter(None, (each.name or f"--{name.replace('_', '-')}", each.short)), **said)
+
+
+def fill_paragraphs(text: str | None) -> str:
+    """Return help whose paragraphs are one line each; indented lines, such as examples, stay as they are."""
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(_fill(paragraph.splitlines()) for paragraph in paragraphs)
+
+
+def _fill(lines: list[str]) -> str:
+    filled = ""
+    for line in lines:
+        filled += f"\n{line}" if line.startswith(" ") else f"{' ' if filled else ''}{line}"
+    return filled
+
+
+def as_function(
+    options: type, body: Callable[[Any], None], help: str = "", complete: Complete | None = None
+) -> Callable[..., None]:
+    """Return a function with one parameter per option, which calls the body with an object of the class."""
+
+    def command(**values: Any) -> None:
+        body(options(**values))
+
+    parameters = list(list_parameters(options, complete))
+    command.__doc__ = fill_paragraphs(f"{help}\n\n    {options.__doc__}")  # indented like the rest of a docstring
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
