@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from isolation import isolate
-from warming import warm_up
+from warming import concerns_a_rival, warm_up
 
 if TYPE_CHECKING:
     from commands import Run
@@ -48,7 +48,6 @@ if "SUPERHOSTS_TEST_GPU" not in os.environ:
 
     simulator.mend()
 
-RIVALS = ("dcds", "vbfa", "gse", "filter", "spreadsketch", "rgs", "pairsample")
 SPREAD = ("test_chaos", "test_fleet", "test_hub_process")  # files whose tests mostly start processes and wait for them
 
 # The first call of a compiled function may compile for seconds, so no test has a deadline. A machine with other work
@@ -95,8 +94,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     So no long one begins when the rest is done.
     """
     for item in items:
-        given = item.callspec.params.values() if hasattr(item, "callspec") else ()
-        if any(each in RIVALS for each in given if isinstance(each, str)):
+        if hasattr(item, "callspec") and concerns_a_rival(item.callspec.params.values()):
             item.add_marker("slow")
     items.sort(key=lambda item: not item.path.name.startswith(SPREAD))
 

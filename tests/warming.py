@@ -1,49 +1,38 @@
-"""Files of tests that together use most hot loops: a parallel run compiles these before its workers start.
+"""Every kind of input and every command on small data: together they use the hot loops that tests use.
 
-`tests/jit/test_second_run.py` proves that a second process compiles none of them again.
+A parallel run of the tests compiles them before its workers start (`warm_up`). `tests/jit/test_second_run.py` proves
+that a second process compiles none of them again.
+
+    python tests/warming.py tables detectors    # run these shares in this process
 """
 
 from __future__ import annotations
 
+import contextlib
+import gzip
+import inspect
+import io
+import json
 import os
 import subprocess
 import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Any
 
-from places import TESTS
+import numpy as np
 
-SHARES = {  # what each process compiles
-    "captures": [
-        "sources/test_capture.py",
-        "sources/test_capture_pieces.py",
-        "sources/exports/test_files.py",
-        "pipeline/test_contacts.py",
-    ],
-    "tables": [
-        "sources/tables/test_binary_tables.py",
-        "sources/tables/test_details.py",
-        "sources/tables/test_logs.py",
-        "cli/test_rows.py",
-    ],
-    "detectors": [
-        "detectors/test_laws.py",
-        "detectors/test_generic_keys.py",
-        "detectors/test_host_rows.py",
-        "detectors/test_cube_stages.py",
-        "sketch/test_golden.py",
-        "cli/test_sketch_commands.py",
-    ],
-    "rivals": ["lab/test_rivals.py"],
-}
+from isolation import isolate
 
-
-def start(share: str, **options: Any) -> subprocess.Popen[str]:
-    """Run the quick tests of a share in a process of its own."""
-    files = [str(TESTS / each) for each in SHARES[share]]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files]
-    quick = [] if share == "rivals" else ["-m", "not slow"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **options.pop("environment", {})}
-    return subprocess.Popen([*command, *quick], env=environment, text=True, **options)
+RIVALS = ("dcds", "vbfa", "gse", "filter", "spreadsketch", "rgs", "pairsample")
+Step = Callable[[], Any]
+CAPTURES = Path(__file__).parent / "first_hour" / "captures"
+KNOWN = ["--inner", "10.0.0.0/8", "--threshold", "100"]
+SMALL = [*KNOWN, "--memory", "2MiB"]
 
 
 def warm_up(*, rivals: bool) -> None:
@@ -54,7 +43,367 @@ def warm_up(*, rivals: bool) -> None:
     from superhosts.sources.tables.jsonlines import walk_json
     from superhosts.sources.walk import walk_pcap
 
+    tests = str(Path(__file__).parent)
     probes = {"captures": walk_pcap, "tables": walk_json, "detectors": join, **({"rivals": write} if rivals else {})}
-    shares = [share for share, probe in probes.items() if is_cold(probe)]
-    for process in [start(share, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for share in shares]:
-        process.wait()  # Tests that fail will fail again, and be seen.
+    commands = [[__file__, share] for share, probe in probes.items() if is_cold(probe)]
+    if commands:
+        commands.append(["-m", "pytest", "--collect-only", "-qq", tests])  # bytecode of all tests
+    silent = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}, "stdout": subprocess.DEVNULL}
+    started = [subprocess.Popen([sys.executable, *command], **silent) for command in commands]
+    assert [process.wait() for process in started] == [0] * len(started)
+
+
+def concerns_a_rival(values: Iterable[Any]) -> bool:
+    """Return True if one of the parameters of a test is the name or the file of a rival."""
+    return any(Path(each).stem in RIVALS for each in values if isinstance(each, str | Path))
+
+
+def run(*arguments: object, given: bytes = b"") -> Step:
+    """Return a step that runs `superhosts ARGUMENTS` in this process with these bytes as standard input."""
+
+    def call() -> None:
+        from faults import FakeStdin
+        from superhosts import cli
+
+        before = sys.argv, sys.stdin, sys.stdout
+        sys.argv, sys.stdin = ["superhosts", *map(str, arguments)], FakeStdin(given)
+        sys.stdout = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        status: Any = 0
+        try:
+            cli.main()
+        except SystemExit as ended:
+            status = ended.code
+        finally:
+            sys.argv, sys.stdin, sys.stdout = before
+        assert not status, f"superhosts {' '.join(map(str, arguments))}: status {status}"
+
+    return call
+
+
+# Inputs
+
+
+def texts(folder: Path) -> Iterator[Step]:
+    """Logs and tables of text: a line of each format with and without the columns of ports and flags."""
+    from docs.logs import write_logs
+
+    write_logs(folder)
+    zeek = [{"ts": 1.5, "id.orig_h": "10.0.0.1", "id.resp_h": f"192.0.2.{n}", "proto": "tcp"} for n in range(9)]
+    (folder / "zeek.json").write_text("".join(json.dumps(row) + "\n" for row in zeek))
+    (folder / "rows.jsonl").write_text('{"src": "2001:db8::2", "dst": "2001:db8::1"}\n' * 9)
+    (folder / "rows.tsv").write_text("ts\tsrc\tdst\n" + "1700000000\t10.0.0.1\t192.0.2.1\n" * 9)
+    (folder / "rows.csv.gz").write_bytes(gzip.compress(b"time,src,dst\n" + b"2024-01-01 00:00:00,::1,::2\n" * 9))
+    for name in ("conn.log", "eve.json", "flows.csv", "zeek.json", "rows.jsonl", "rows.tsv", "rows.csv.gz"):
+        given = ["--map", "src=client,dst=server,time=seen"] if name == "flows.csv" else []
+        yield run("scan", folder / name, *SMALL, *given, "--window", "all", "--json", "-q")
+    for name in ("conn.log", "eve.json"):
+        yield run("scan", folder / name, *SMALL, "--peers", "answered", "--evidence", "--json", "-q")
+    yield run("scan", "-", *SMALL, "--window", "all", "--json", "-q", given=(folder / "conn.log").read_bytes())
+
+
+def captures(folder: Path) -> Iterator[Step]:
+    """Captures of each format and compression, and all that may be counted of their packets."""
+    import zstandard
+
+    import packets as p
+    from traffic import three_windows, write
+
+    frames = three_windows()
+    capture = write(folder / "a.pcap", frames)
+    (folder / "b.pcap").write_bytes(p.pcap(frames[:99], magic=p.NANO, order=">"))
+    packed = [p.enhanced(time // 1000, frame) for time, frame in frames[:99]]
+    (folder / "c.pcapng").write_bytes(p.section() + p.interface() + b"".join(packed) + p.simple(frames[0][1]))
+    (folder / "d.pcap.gz").write_bytes(gzip.compress(capture.read_bytes()))
+    (folder / "e.pcap.zst").write_bytes(zstandard.compress(capture.read_bytes()))
+    for name in ("a.pcap", "b.pcap", "c.pcapng", "d.pcap.gz", "e.pcap.zst"):
+        yield run("scan", folder / name, *SMALL, "--json", "-q")
+    yield run("scan", folder / "c.pcapng", *SMALL, "--peers", "opened", "--json", "-q")
+    yield run("scan", "-", *SMALL, "--json", "-q", given=capture.read_bytes())
+    office, services = CAPTURES / "office.pcap.gz", CAPTURES / "services.pcap.gz"
+    yield run("scan", office, "--inner", "private", "--top", "5", "--slide", "1m", "--json", "-q")
+    for more in (
+        ["--evidence"],
+        ["--evidence", "--exact", "off", "--peers", "opened,unanswered"],
+        ["--count", "ports"],
+        ["--count", "host-ports"],
+        ["--by", "address-port"],
+        ["--by", "address-port", "--exact", "off"],
+        ["--proto", "tcp", "--port", "443,8000-8100", "--tunnels", "inner"],
+        ["--tunnels", "both", "--direction", "in", "--special", "keep", "--exclude", "10.20.0.53/32"],
+        ["--ipv4-prefix", "24", "--watch", "outer"],
+    ):
+        yield run("scan", services, "--inner", "private", "--threshold", "5", *more, "--json", "-q")
+
+
+def exports(folder: Path) -> Iterator[Step]:
+    """Flow exports of each version: files of datagrams, captures of them, and one from a socket."""
+    import exports as e
+    import packets as p
+    from sources.exports.test_files import DATAGRAMS
+    from sources.exports.test_files import capture as captured
+
+    for name, datagrams in DATAGRAMS.items():
+        (folder / name).write_bytes(b"".join(datagrams))
+        (folder / f"{name}.pcap").write_bytes(p.pcap(captured(*datagrams)))
+        form = "sflow" if name == "sflow" else "netflow"
+        yield run("scan", folder / name, *SMALL, "--json", "-q")
+        yield run("scan", folder / name, *SMALL, "--evidence", "--peers", "opened", "--json", "-q")
+        yield run("scan", folder / f"{name}.pcap", *SMALL, "--format", form, "--json", "-q")
+    header = e.raw_header(p.ethernet(0x0800, p.ipv4()))
+    (folder / "raw").write_bytes(e.sflow(e.flow_sample(header)) * 2)
+    yield run("scan", folder / "raw", *SMALL, "--json", "-q")
+    yield partial(_receive, DATAGRAMS["v5"])
+    yield run("scan", CAPTURES / "services.ipfix.gz", "--inner", "private", "--threshold", "5", "--json", "-q")
+
+
+def _receive(datagrams: list[bytes]) -> None:
+    """Receive datagrams on a port."""
+    from processes import free_port
+    from superhosts.sources.open import open_input
+    from udp import send
+
+    port = free_port()
+    source = open_input(f"netflow://127.0.0.1:{port}?templates=none")
+    send(port, *datagrams)
+    source.stop()
+    assert sum(sum(map(len, block)) for block in source.blocks())
+
+
+def tables(folder: Path) -> Iterator[Step]:
+    """Parquet, Arrow and rows of ClickHouse, with columns of each type."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyarrow import ipc
+
+    from sources.tables.test_binary_tables import BOTH, NARROW, SOURCES, TARGETS, TIMES, WIDE, ends
+
+    def write(number: int, columns: Any) -> Iterator[Step]:
+        table = pa.table(columns)
+        pq.write_table(table, folder / f"{number}.parquet", row_group_size=300)
+        with ipc.new_file(folder / f"{number}.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=300)
+        for ending in ("parquet", "arrow"):
+            yield run("scan", folder / f"{number}.{ending}", *SMALL, "--window", "all", "--json", "-q")
+
+    number = 0
+    for kind in NARROW.values():
+        yield from write(number := number + 1, {"src": kind(SOURCES), "dst": kind(TARGETS)})
+    for kind in WIDE.values():
+        src, dst = map(kind, ends(BOTH))
+        yield from write(number := number + 1, {"src": src, "dst": dst})
+    for times in TIMES.values():
+        yield from write(number := number + 1, {"src": SOURCES, "dst": TARGETS, "ts": times})
+
+
+def rows() -> Iterator[Step]:
+    """Rows from standard input in each format."""
+    from cli.test_rows import PAIRS, SCHEMA, TIMED, binary
+
+    narrow = b"".join(bytes([n, 0, 0, 10]) + bytes([n, 2, 0, 192]) + bytes(4) for n in range(99))
+    yield run("rows", "--schema", SCHEMA, "--out", "CSV", *SMALL, given=binary())
+    yield run("rows", "--schema", TIMED, "--out", "JSONEachRow", *SMALL, given=narrow)
+    lines = "".join(f"{src},{dst}\n" for src, dst in PAIRS[:99])
+    yield run("rows", "--schema", SCHEMA, "--format", "CSV", *SMALL, given=lines.encode())
+    listed = json.dumps({"src": [src for src, _ in PAIRS], "dst": [dst for _, dst in PAIRS]}) + "\n"
+    yield run("rows", "--map", "src=src,dst=dst", *SMALL, given=listed.encode())
+
+
+# Detectors
+
+
+def use(name: str, folder: Path, exact: bool | None = None) -> None:
+    """Scan a small capture with a detector, then save, load, merge and query its sketches."""
+    import superhosts as sh
+    from traffic import three_windows, write
+
+    union, capture = sh.Sketch(), write(folder / "a.pcap", three_windows())
+    for result in sh.scan(capture, detector=name, inner="10.0.0.0/8", device="cpu", exact=exact):
+        result.sketch.save(folder / "a.cube")
+        sh.load(folder / "a.cube").estimate("10.0.0.7")
+        with contextlib.suppress(sh.MergeError):  # Some detectors cannot be merged.
+            union.merge_file(folder / "a.cube")
+    union.super_hosts(1024)
+
+
+def commands(folder: Path) -> Iterator[Step]:
+    """All commands that compile: those of sketches, of plans, and of synthetic traffic."""
+    folder.mkdir()
+    made = folder / "made.pcap"
+    yield run(
+        "synth", made, "--flows", "9k", "--packets", "20k", "--super-hosts", "2", "--seed", "7", "--family", "both"
+    )
+    for kept, more in (
+        ("rows", []),
+        ("bits", ["--exact", "off", "--evidence"]),
+        ("cbaa", ["--detector", "cbaa", "--memory", "8MiB"]),
+    ):
+        yield run("scan", made, *SMALL, *more, "--save", folder / kept, "--json", "-q")
+        yield partial(_ask, folder / kept)
+    yield run("plan", "--flows", "5M")
+    yield run("plan", "--flows", "1M", "--error", "1%")
+    yield run("calibrate", made, *SMALL)
+    yield run("calibrate", made, *SMALL, "--exact", "off")
+    yield run("doctor")
+
+
+def _ask(kept: Path) -> None:
+    """Ask the saved sketches of a folder all that commands ask."""
+    one, *_ = sketches = sorted(kept.glob("*.cube"))
+    run("hosts", *sketches, "--threshold", "100", "--json")()
+    run("hosts", *sketches, "--union", "--top", "3", "--json")()
+    run("explain", one, "10.0.0.7")()
+    run("merge", *sketches, "-o", kept / "union.sketch")()
+
+
+def cases(folder: Path, *tests: Callable[..., None], rivals: bool = False) -> Iterator[Step]:
+    """Yield the calls of tests, one for each set of their parameters: those that name a rival, or all others."""
+    for test in tests:
+        marks = [mark.args for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+        for values in product(*(values for _, values in marks)):
+            given: dict[str, Any] = {}
+            for (names, _), value in zip(marks, values, strict=True):
+                several = names.split(",") if isinstance(names, str) else names
+                given.update(zip(several, value, strict=True) if len(several) > 1 else {several[0]: value})
+            if concerns_a_rival(given.values()) != rivals:
+                continue
+            if "tmp_path" in inspect.signature(test).parameters:
+                given["tmp_path"] = Path(tempfile.mkdtemp(dir=folder))
+            yield partial(test, **given)
+
+
+def detectors(folder: Path, names: Iterable[str]) -> Iterator[Step]:
+    """Detectors as a scan uses them, and as Python does, with peers of every width."""
+    from detectors import test_laws as laws
+
+    shape = laws.SHAPES[0]
+    for name in names:
+        yield partial(use, name, folder)
+        yield lambda name=name: _ask_all(laws.fed(name, shape.hosts, shape.peers), folder)
+        for peers in (shape.peers.astype(np.uint64) << 20, np.stack([shape.peers.astype(np.uint64)] * 2, axis=1)):
+            yield partial(laws.fed, name, shape.hosts, peers)
+
+
+def keyed(folder: Path) -> Iterator[Step]:
+    """Detectors of hosts that are integers or texts."""
+    from detectors import test_generic_keys as generic
+
+    for name, keys in product(generic.HOLDERS, generic.KINDS):
+        yield lambda name=name, keys=keys: _ask_all(generic.fed(name, keys, *generic.traffic(keys)), folder)
+
+
+def _ask_all(detector: Any, folder: Path) -> None:
+    """Query, save, load, copy and merge a detector."""
+    import superhosts as sh
+
+    detector.estimate_many([row.host for row in detector.super_hosts(50)])
+    detector.save(folder / "one.cube")
+    copy = detector.copy()
+    with contextlib.suppress(sh.MergeError):  # Some detectors cannot be merged.
+        copy.merge(sh.load(folder / "one.cube"))
+
+
+def parts(folder: Path) -> Iterator[Step]:
+    """Loops that need more than a small file: pieces of a large capture, rings of live captures, the GPU simulator."""
+    from detectors import test_cube_stages as stages
+    from detectors import test_estimates_of_many as estimates
+    from detectors import test_host_rows as host_rows
+    from detectors.gpu import test_gpu as gpu
+    from sketch import test_golden as golden
+    from sources import test_capture_pieces as pieces
+    from sources import test_kafka as kafka
+    from sources.livecapture import test_parts as ring
+    from sources.tables import test_details as details
+    from traffic import three_windows, write
+
+    for path in (write(folder / "pieces.pcap", three_windows()), pieces.write(folder, pieces.mixed_pcapng())):
+        yield partial(pieces.check, path, 4096)
+        yield partial(_read_details, path)
+    yield lambda: kafka.read_protobuf([b""], kafka.GOFLOW2)
+    yield from cases(
+        folder,
+        ring.test_a_walk_goes_on_inside_a_block,
+        details.test_all_formats_give_the_same_details,
+        details.test_rows_of_clickhouse,
+        golden.test_a_golden_file_gives_its_answers,
+        golden.test_a_golden_file_survives_being_written_again,
+        stages.test_answers_are_those_of_the_exact_detector_and_arrays_those_of_a_dense_cube,
+        host_rows.test_a_file_of_rows_is_a_dense_cube_through_every_door,
+        estimates.test_lines_in_vector_registers_give_the_ones_of_the_plain_loop,
+    )
+    if gpu.SIMULATED:
+        yield lambda: gpu.assert_same(*gpu.both())
+        widths, rival = (
+            gpu.test_bits_and_labels_are_the_oracles_for_every_width,
+            gpu.test_cbaa_is_the_oracles_and_finds_what_the_cpu_finds,
+        )
+        yield from cases(folder, widths, rival)
+
+
+def _read_details(path: Path) -> None:
+    """Read a capture in pieces, with what its packets say besides addresses."""
+    from superhosts.sources.base import Wants
+    from superhosts.sources.capture import Cutting, open_capture
+
+    source = open_capture(path, cutting=Cutting(4096, 4096, threads=2))
+    source.want(Wants(details=True))
+    assert sum(sum(map(len, block)) for block in source.blocks())
+
+
+def _captures(folder: Path) -> Iterator[Step]:
+    yield from captures(folder)
+    yield from commands(folder / "commands")
+
+
+def _tables(folder: Path) -> Iterator[Step]:
+    for make in (texts, exports, tables):
+        (folder / make.__name__).mkdir()
+        yield from make(folder / make.__name__)
+    yield from rows()
+
+
+def _detectors(folder: Path) -> Iterator[Step]:
+    from superhosts.sketch.sketch import DETECTORS
+
+    yield from detectors(folder, DETECTORS)
+    yield partial(use, "cube", folder, exact=False)
+    yield from keyed(folder)
+    yield from parts(folder)
+
+
+def _rivals(folder: Path) -> Iterator[Step]:
+    from lab import test_rivals as rivals
+
+    tests = rivals.test_order_repetition_batches_and_clear, rivals.test_merging_equals_having_seen_both_streams
+    yield from cases(folder, *tests, rivals.test_wide_peers, rivals.test_a_scan_may_name_a_rival, rivals=True)
+    made = ["--flows", "9k", "--packets", "20k", "--json"]
+    yield run("compare", *made, "--windows", "1", "--super-hosts", "2", "--memory", "16MiB")
+    yield run("bench", *made, "--memory", "2MiB")
+
+
+# What each process compiles. The first needs no package of the tests, so `make` runs it while pip installs them; the
+# next two compile what it leaves and take about the same time. `texts` is a part of the second.
+SHARES: dict[str, Callable[[Path], Iterator[Step]]] = {
+    "captures": _captures,
+    "tables": _tables,
+    "detectors": _detectors,
+    "rivals": _rivals,
+    "texts": texts,
+}
+
+
+def main() -> None:
+    """Run the shares whose names are given."""
+    warnings.simplefilter("ignore")
+    isolate()
+    if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+        import simulator
+
+        simulator.mend()
+    for share in sys.argv[1:]:
+        with tempfile.TemporaryDirectory() as made:
+            for step in SHARES[share](Path(made)):
+                step()
+
+
+if __name__ == "__main__":
+    main()

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_laws import content
 
 import superhosts as sh
+from detectors.test_laws import content
 from superhosts.core.units import parse_size
 from superhosts.detectors.detector import Detector
 from superhosts.errors import MergeError, UsageError
