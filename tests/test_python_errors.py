@@ -37,7 +37,7 @@ CASES: dict[str, tuple[Call, str]] = {
     "memory": (lambda f: sh.scan(f, memory="lots"), "^'lots' is not a size"),
     "geometry": (lambda f: sh.scan(f, geometry="x"), "^geometry: 'x' is not a geometry"),
     "geometry and memory": (
-        lambda f: sh.scan(f, geometry=sh.plan(flows=1000, memory="1MiB").option, memory="1MiB"),
+        lambda f: sh.scan(f, geometry="slices=64,arrays=3,columns=330,rows=16384,labels=8,share=8", memory="1MiB"),
         "^geometry= and memory: choose one",
     ),
     "geometry of others": (
@@ -67,8 +67,8 @@ CASES: dict[str, tuple[Call, str]] = {
     "plan flows": (lambda _: sh.plan(flows="many"), "^'many' is not a count"),
     "plan error": (lambda _: sh.plan(error=2), "^2 is not a share"),
     "plan memory": (
-        lambda _: sh.plan(flows="20M", memory="16MiB", error=0.01),
-        r'^memory="16MiB": a total false rate of .* is expected, not 0\.01',
+        lambda _: sh.plan(flows="100k", memory="256KiB", error=0.001),
+        r'^memory="256KiB": a total false rate of .* is expected, not 0\.001',
     ),
     "compare detectors": (lambda _: sh.compare(detectors=["magic"]), '^detector="magic": one of cube'),
     "compare traffic": (lambda _: sh.compare(flows=9, packets=5), "5 packets: too few for 9 flows"),

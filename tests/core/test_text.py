@@ -23,7 +23,7 @@ ALWAYS_MANY = {
     "capture.py": ("{_counted} packets",),
     "assembly.py": ("{len(mine)} sketches",),
     "pairtable.py": ("{8 * words} bytes",),
-    "pool.py": ("{size} bytes",),
+    "memory.py": ("{size} bytes",),
     "files.py": ("{frames} packets",),  # one has words of its own
     "folder.py": ("{len(chosen)} sketches",),  # more than one may ask for
 }

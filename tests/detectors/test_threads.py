@@ -18,6 +18,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -72,27 +73,18 @@ def digest(detector: Detector) -> str:
 
 def questions(detector: Detector) -> Call:
     """Return a function that makes the next of all queries on each call."""
-    asked: Iterator[Call] = iter(())
-
-    def ask() -> Any:
-        nonlocal asked
-        call = next(asked, None)
-        if call is None:
-            asked = iter(
-                [
-                    lambda: detector.super_hosts(50).to_dict(),
-                    lambda: list(detector.top(3)),
-                    lambda: detector.estimate("10.0.0.7"),
-                    lambda: detector.memory,
-                    detector.copy,
-                    detector.flush,
-                    detector.arrays,
-                ]
-            )
-            call = next(asked)
-        return call()
-
-    return ask
+    asked = cycle(
+        [
+            lambda: detector.super_hosts(50).to_dict(),
+            lambda: list(detector.top(3)),
+            lambda: detector.estimate("10.0.0.7"),
+            lambda: detector.memory,
+            detector.copy,
+            detector.flush,
+            detector.arrays,
+        ]
+    )
+    return lambda: next(asked)()
 
 
 def prefixes(name: str, given: list[Columns]) -> Iterator[Detector]:

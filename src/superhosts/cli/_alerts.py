@@ -19,7 +19,6 @@ from superhosts.cli._config import read_config
 from superhosts.cli._options import AlertOptions
 from superhosts.cli._program import options_now
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.pairs import Part
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
@@ -53,8 +52,13 @@ def policy_of(
 
 def for_alerts(settings: Settings, policy: Policy) -> Settings:
     """Return settings that find the hosts which the rules need. Raise UsageError if they are not looked for."""
-    check_parts(policy, settings.reported_parts)
+    held = {(part.side, part.direction, part.counts) for part in settings.reported_parts}
     for rule in policy.rules:
+        if (rule.side, rule.direction, rule.counts) not in held:
+            what = f"{rule.side} {rule.direction} {rule.counts}"
+            others = ", ".join(sorted(" ".join(each) for each in held))
+            way = "see --watch, --direction, --peers and --count"
+            raise UsageError(f"rule {rule.name}: {what} is not counted, only {others}; {way}")
         if rule.patterns and not settings.evidence:
             raise UsageError(f"rule {rule.name}: patterns need --evidence")
     if settings.threshold is None and settings.top is None:
@@ -91,17 +95,6 @@ def check_threshold(policy: Policy, selection: Selection) -> None:
         way = f"use --threshold {math.floor(policy.least)} or less, or leave it out"
         begins = f"a rule of alerts begins at {counted(least, 'peer')}"
         raise UsageError(f"--threshold {selection.threshold:g}: {begins}; {way}")
-
-
-def check_parts(policy: Policy, parts: Iterable[Part]) -> None:
-    """Raise UsageError if a rule is about something that is not counted."""
-    held = {(part.side, part.direction, part.counts) for part in parts}
-    for rule in policy.rules:
-        if (rule.side, rule.direction, rule.counts) not in held:
-            others = ", ".join(sorted(" ".join(each) for each in held))
-            what = f"{rule.side} {rule.direction} {rule.counts}"
-            way = "see --watch, --direction, --peers and --count"
-            raise UsageError(f"rule {rule.name}: {what} is not counted, only {others}; {way}")
 
 
 def open_desk(

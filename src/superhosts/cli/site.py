@@ -183,7 +183,8 @@ def _sketch_key(state: Path, key_file: Path | None) -> tuple[ChosenKey | None, s
 
     A hub that has run has noted which key that is.
     """
-    hubs = _key_of_hub(state)
+    hubs = _status(state).get("key")
+    hubs = printable(hubs) if isinstance(hubs, str) else None
     chosen = announced_key(key_file) if hubs is None else find_key(key_file)
     if chosen is None or chosen.lost or hubs not in (None, chosen.fingerprint):
         which = "of the hub" if hubs is None else f"of the hub, {hubs}"
@@ -192,12 +193,6 @@ def _sketch_key(state: Path, key_file: Path | None) -> tuple[ChosenKey | None, s
     if chosen.is_public:
         return chosen, "the sketch key in the token is public: anyone can read addresses from the sketches"
     return chosen, f"the sketch key in the token is {chosen}, which must be that of the hub"
-
-
-def _key_of_hub(state: Path) -> str | None:
-    """Return the fingerprint of the key with which a hub has last used a folder; None if that is not known."""
-    key = _status(state).get("key")
-    return printable(key) if isinstance(key, str) else None
 
 
 def site_revoke(options: SiteRevoke) -> None:

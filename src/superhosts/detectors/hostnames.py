@@ -103,11 +103,6 @@ class HostNames:
         return int(self._table.used[0])
 
     @property
-    def is_full(self) -> bool:
-        """True if the names of some hosts may have been forgotten."""
-        return len(self) == self.most
-
-    @property
     def memory(self) -> int:
         return sum(array.nbytes for array in self._table)
 

@@ -97,14 +97,9 @@ class BackgroundStdout(BackgroundOutput):
     """
 
     def __init__(
-        self,
-        inner: Destination,
-        say: Callable[[str], None],
-        *,
-        most: int = MOST_QUEUED,
-        patience: float = PATIENCE,
+        self, inner: Destination, say: Callable[[str], None], *, most: int = MOST_QUEUED, patience: float = PATIENCE
     ) -> None:
-        options = DeliveryOptions(wait=PATIENCE, most=most, say=say, first_pause=RETRY, last_pause=RETRY)
+        options = DeliveryOptions(wait=patience, most=most, say=say, first_pause=RETRY, last_pause=RETRY)
         super().__init__(inner, options, patience=patience)
 
     def close(self) -> None:

@@ -54,29 +54,6 @@ class Work(NamedTuple):
     seconds: float  # order of magnitude, on one core
 
 
-def restore_work(
-    sizes: Sizes, threshold: float, population: Population, load: tuple[Floats, float], named: Naming
-) -> Work:
-    """Return the work of a restore. `load`: the distribution of a column's pairs and its step."""
-    chances, step = load
-    rows, columns = 1 << sizes.column_bits, sizes.arrays * sizes.columns << sizes.slice_bits
-    least = rows * math.log(rows / max(zero_limit(sizes.column_bits, threshold), 1))  # pairs that make a column hot
-    below = np.concatenate([np.zeros(1), np.cumsum(chances)])
-    peers, hosts = population.merged(np.geomspace(population.peers.min(), 2 * CAP, CLASSES + 1))
-    wanted = np.ceil((least - np.append(0.0, peers)) / step)
-    hot = 1 - below[np.clip(wanted, 0, len(chances)).astype(np.int64)]
-    hot_columns = float(hot[0] * columns)
-    candidates = float((hot[1:] ** sizes.arrays * hosts * named.candidate_chance(peers)).sum())
-    whole = population.at_least(threshold) * sizes.arrays * rows / 8
-    seconds = (
-        columns * SECONDS_PER_COLUMN
-        + hot_columns * (1 << sizes.label_bits) * SECONDS_PER_LABEL
-        + candidates * SECONDS_PER_CANDIDATE
-        + whole * SECONDS_PER_BYTE
-    )
-    return Work(hot_columns, candidates, seconds)
-
-
 def rows_bytes(sizes: Sizes, written: Population) -> float:
     """Return the bytes of a file that lists rows of hosts: the rows, a little above their entropy, hosts and labels."""
     rows, hosts = 1 << sizes.column_bits, max(float(written.hosts.sum()), 1.0)
@@ -215,8 +192,24 @@ class _Window:
         return float(self.decision.deviation(self.loads.median_noise)) / self.decision.threshold
 
     def work(self) -> Work:
-        load = (self.load, self.step)
-        return restore_work(self.sizes, self.threshold / self.sample, self.written, load, self.named)
+        """Return the work of a restore: zero counts, labels of hot columns, tests of candidates, rows of true hosts."""
+        sizes, threshold = self.sizes, self.threshold / self.sample
+        rows, columns = self.rows, sizes.arrays * sizes.columns << sizes.slice_bits
+        least = rows * math.log(rows / max(zero_limit(sizes.column_bits, threshold), 1))  # pairs that make a column hot
+        below = np.concatenate([np.zeros(1), np.cumsum(self.load)])
+        peers, hosts = self.written.merged(np.geomspace(self.written.peers.min(), 2 * CAP, CLASSES + 1))
+        wanted = np.ceil((least - np.append(0.0, peers)) / self.step)
+        hot = 1 - below[np.clip(wanted, 0, len(self.load)).astype(np.int64)]
+        hot_columns = float(hot[0] * columns)
+        candidates = float((hot[1:] ** sizes.arrays * hosts * self.named.candidate_chance(peers)).sum())
+        whole = self.written.at_least(threshold) * sizes.arrays * rows / 8
+        seconds = (
+            columns * SECONDS_PER_COLUMN
+            + hot_columns * (1 << sizes.label_bits) * SECONDS_PER_LABEL
+            + candidates * SECONDS_PER_CANDIDATE
+            + whole * SECONDS_PER_BYTE
+        )
+        return Work(hot_columns, candidates, seconds)
 
     def rates(self, *, meetings: bool = True) -> Rates:
         missed, unnamed, false = self._few() if self.decision.threshold < FEWEST_NORMAL else self._many()

@@ -39,13 +39,7 @@ class Apprise(Sender):
 
     def deliver(self, batch: Batch) -> None:
         body = "\n".join(shown_lines(batch)) or "no hosts any more"
-        if not self._notifier.notify(title=heading(batch), body=body, notify_type=_type(batch)):
+        events = {record.get("event") for record in batch.records}
+        kind = "warning" if events & {OPENED, GROWN} else "success" if events == {CLOSED} else "info"
+        if not self._notifier.notify(title=heading(batch), body=body, notify_type=kind):
             raise TemporaryError("Apprise could not deliver")
-
-
-def _type(batch: Batch) -> str:
-    """Return which colour or sign the services of Apprise give a message: a warning, that it is over, or none."""
-    events = {record.get("event") for record in batch.records}
-    if events & {OPENED, GROWN}:
-        return "warning"
-    return "success" if events == {CLOSED} else "info"

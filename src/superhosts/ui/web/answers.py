@@ -53,8 +53,14 @@ class Answers:
         self._quick.close()
         self._slow.close()
 
-    async def summary(self, _: Parameters) -> Content:
-        return await self._answer(self._quick, self.view.summary)
+    async def answer(self, name: str, asked: Any) -> Content:
+        """Answer the question of this name; `asked` are its parameters, or the object that was posted."""
+        view = self.view
+        plain = {"summary": view.summary, "sites": view.list_sites, "alerts": view.list_alerts, "sketch": view.sketch}
+        if name in plain:
+            return await self._answer(self._quick, plain[name])
+        found: Content = await getattr(self, name)(asked)
+        return found
 
     async def windows(self, _: Parameters) -> Content:
         return await self._shared(("windows",), self.view.windows)
@@ -82,15 +88,6 @@ class Answers:
         start, end = (None if each is None else round(each * SECOND) for each in span)
         question = Question(Selection.of(threshold, None if top is None else int(top)), start, end, sites)
         return await self._question(lambda: self.view.ask(question))
-
-    async def sites(self, _: Parameters) -> Content:
-        return await self._answer(self._quick, self.view.list_sites)
-
-    async def alerts(self, _: Parameters) -> Content:
-        return await self._answer(self._quick, self.view.list_alerts)
-
-    async def sketch(self, _: Parameters) -> Content:
-        return await self._answer(self._quick, self.view.sketch)
 
     async def mute(self, content: Any) -> Content:
         host, rule, why = (_text(content, name) for name in ("host", "rule", "why"))

@@ -169,7 +169,7 @@ def make_app(
     def api(name: str, *, posts: bool) -> Endpoint:
         async def answer(request: Request) -> Response:
             asked = await _json_of(request) if posts else request.query_params
-            return _sent(request, await getattr(answers, name)(asked))
+            return _sent(request, await answers.answer(name, asked))
 
         return _told(answer, say)
 
