@@ -24,7 +24,7 @@ check() {  # USER HOME
     mount -t proc proc "$0/proc"
     mount --rbind /dev "$0/dev"
     mount -t tmpfs tmpfs "$0/tmp"
-    env -i TERM=dumb /usr/sbin/chroot "$0" /bin/su "$1" -c "
+    env -i TERM=dumb /usr/sbin/chroot "$0" /bin/su "$1" -s /bin/bash -c "
       export PATH=/usr/bin:/bin:/usr/sbin:/sbin HOME=$2 PIP_CERT=/etc/ssl/certs/ca-certificates.crt
       cd $2/superhosts && { time make demo; } && { time make test; }"' "$root" "$1" "$2"
 }

@@ -37,14 +37,15 @@ SMALL = [*KNOWN, "--memory", "2MiB"]
 
 def warm_up(*, rivals: bool) -> None:
     """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
-    from superhosts.detectors.cbaa import join
     from superhosts.detectors.cube.fill import fill
+    from superhosts.detectors.hostnames import admit
     from superhosts.jit.cache import is_cold
     from superhosts.lab.rivals.rgs import write
     from superhosts.sources.tables.jsonlines import walk_json
 
     tests = str(Path(__file__).parent)
-    probes = {"captures": fill, "tables": walk_json, "detectors": join, **({"rivals": write} if rivals else {})}
+    # Loops that no earlier share uses.
+    probes = {"captures": fill, "tables": walk_json, "detectors": admit, **({"rivals": write} if rivals else {})}
     commands = [[__file__, share] for share, probe in probes.items() if is_cold(probe)]
     if commands:
         commands.append(["-m", "pytest", "--collect-only", "-qq", tests])  # bytecode of all tests
