@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from superhosts.core.profile import measured
 from superhosts.errors import UsageError
@@ -150,61 +150,79 @@ def start_parallel(
     return [pool.submit(function, *arguments) for arguments in calls]
 
 
+class _SharedWork(Generic[Result]):
+    """Calls that the calling thread and helpers from the pool take in turn until none is left.
+
+    The caller waits for the helpers that are inside a call, and for nobody else: with many threads, one that wakes late
+    finds nothing to do instead of making all wait. Every helper wakes the next, so that the caller begins at once.
+
+    It is a class because closures that call each other would keep the results until the garbage collector runs.
+    """
+
+    def __init__(self, function: Callable[..., Result], calls: list[tuple[Any, ...]], threads: int) -> None:
+        self.results: list[Result | None] = [None] * len(calls)
+        self._function, self._pool = function, _pool(threads)
+        self._left = deque(enumerate(calls))
+        self._errors: list[BaseException] = []  # of helpers
+        self._helping = 0
+        self._changed = threading.Condition(threading.Lock())
+
+    def take(self) -> None:
+        while self._left:
+            try:
+                number, arguments = self._left.popleft()
+            except IndexError:  # Another thread has taken the last one.
+                return
+            self.results[number] = self._function(*arguments)
+
+    def wake(self, helpers: int) -> None:
+        if helpers and self._left:
+            self._pool.submit(self._help, helpers - 1)
+
+    def _help(self, more: int) -> None:
+        with self._changed:
+            self._helping += 1  # before a call is taken: from now on the caller waits
+        try:
+            self.wake(more)
+            while self._left:
+                try:
+                    self.take()
+                except BaseException as error:
+                    self._errors.append(error)
+        finally:
+            with self._changed:
+                self._helping -= 1
+                self._changed.notify()
+
+    def end(self) -> None:
+        """Drop the calls that nobody has begun, and wait until no helper is inside one."""
+        self._left.clear()
+        with measured("wait"), self._changed:
+            self._changed.wait_for(lambda: not self._helping)
+
+    def answers(self) -> list[Result]:
+        """Return the results, or raise the first error of a helper."""
+        if self._errors:
+            raise self._errors.pop(0)
+        return self.results  # type: ignore[return-value]
+
+
 def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
     """Call `function` with each tuple of arguments, on up to `threads` threads; return results in the order of calls.
 
     Any thread may call this. A pool thread makes all calls itself: if every pool thread waited for others of the pool,
     none would be left to do the work.
-
-    The caller and helpers from the pool take calls in turn. The caller waits for the helpers that are inside a call,
-    and for nobody else: with many threads, one that wakes late finds nothing to do instead of making all wait. Every
-    helper wakes the next, so that the caller begins at once.
     """
     work = list(calls)
     if threads == 1 or len(work) < 2 or hasattr(_this_thread, "is_pool_thread"):
         return [function(*arguments) for arguments in work]
-    results: list[Any] = [None] * len(work)
-    left, errors = deque(enumerate(work)), list[BaseException]()
-    changed, helping, pool = threading.Condition(threading.Lock()), 0, _pool(threads)
-
-    def take() -> None:
-        while left:
-            try:
-                number, arguments = left.popleft()
-            except IndexError:  # Another thread has taken the last one.
-                return
-            results[number] = function(*arguments)
-
-    def wake(helpers: int) -> None:
-        if helpers and left:
-            pool.submit(help_out, helpers - 1)
-
-    def help_out(more: int) -> None:
-        nonlocal helping
-        with changed:
-            helping += 1  # before a call is taken: from now on the caller waits
-        try:
-            wake(more)
-            while left:
-                try:
-                    take()
-                except BaseException as error:
-                    errors.append(error)
-        finally:
-            with changed:
-                helping -= 1
-                changed.notify()
-
+    shared = _SharedWork(function, work, threads)
     try:
-        wake(min(threads, len(work)) - 1)
-        take()
-    finally:  # Even when interrupted: no thread may still be writing after this function returns.
-        left.clear()
-        with measured("wait"), changed:
-            changed.wait_for(lambda: not helping)
-    if errors:
-        raise errors.pop(0)
-    return results
+        shared.wake(min(threads, len(work)) - 1)
+        shared.take()
+    finally:
+        shared.end()  # Even when interrupted: no thread may still be writing after this function returns.
+    return shared.answers()
 
 
 def split_evenly(count: int, parts: int) -> list[tuple[int, int]]:
