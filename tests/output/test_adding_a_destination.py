@@ -1,4 +1,4 @@
-"""A destination of its own, added as CONTRIBUTING.md says: one class, and one line in the list of `opening.py`."""
+"""A destination of its own, added as CONTRIBUTING.md says: one class, and one line in the list of `registry.py`."""
 
 from __future__ import annotations
 

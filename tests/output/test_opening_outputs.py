@@ -52,7 +52,8 @@ def test_a_path(
         (".csv", ENDS, r"must end in"),
         ("a.parquet", ENDLESS, r"Parquet cannot be appended to; name a folder"),
         ("smoke://signal", ENDS, r"--output smoke://signal: unknown scheme"),
-        ("smoke://signal.csv", ENDLESS, r"unknown scheme; known schemes: alertmanager"),
+        ("smoke://signal.csv", ENDLESS, r"unknown scheme; known schemes: alertmanager\+http://, .*exec:, "),
+        ("syslog:localhost", ENDS, r"write syslog://"),
     ],
 )
 def test_what_is_refused(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from superhosts.cli._combined import traffic_settings
 from superhosts.cli._keys import fleet_key, say_what_leaves
@@ -42,9 +42,6 @@ from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import TableOptions
 from superhosts.ui.monitor import Monitor, observe_edge
 from superhosts.ui.service import STATUS, Reloads, Status, log_in_background
-
-if TYPE_CHECKING:
-    pass
 
 LIVE_WAIT = 10.0  # seconds that an edge waits for the hub after a live input has ended
 

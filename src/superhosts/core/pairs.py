@@ -114,7 +114,7 @@ class PacketBatch:
     dst: Addresses
     time: Times
     known_span: InitVar[tuple[int, int] | None] = None
-    details: Details | None = None  # protocol, ports and flags (packetdetails.py); None: not asked for, or unknown
+    details: Details | None = None  # protocol, ports and flags, as laid out above; None: not asked for, or unknown
     span: tuple[int, int] = field(init=False)  # earliest and latest time; (0, 0) without packets
 
     def __post_init__(self, known_span: tuple[int, int] | None) -> None:

@@ -7,8 +7,8 @@ file with its own checksum) comes last. So a task may be killed, repeated, or ru
 grouped into tasks by a size that the work folder stores: the tasks stay the same with more or fewer workers.
 
 Folding is exact: the union of the workers' sketches is the sketch of the whole window. A packet that arrives after its
-window has closed re-opens the window here. One scan over all captures drops late packets, so a batch may count more
-than a scan, never less. Each task decides by itself which times are strays, years away from all others.
+window has closed re-opens the window here; a scan reads its files a second time for such packets. Each task decides by
+itself which times are strays, years away from all others.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class DestinationCounters:
 class Destination(ABC):
     """A place to which reports go. A subclass implements `_write`, and whichever of the other methods it needs."""
 
-    scheme: ClassVar[str] = ""  # "syslog" recognises syslog://host:514 and syslog:local
+    scheme: ClassVar[str] = ""  # "pigeon" recognises pigeon://roof and pigeon:roof
     kind: str = "file"  # in metrics, which must not show where it is
     opened_as: object = None  # the address that it was opened for; None: it was not asked for by an address
     repeats_alerts: bool = False  # its receiver forgets alerts that it does not hear of again

@@ -52,6 +52,7 @@ SENDERS = {
     "webhook+http": "webhook:Webhook",
     "webhook+https": "webhook:Webhook",
 }
+WITHOUT_SLASHES = ("apprise", "exec")  # a name or a path follows the colon
 
 
 def load_sender(scheme: str) -> type[Sender]:
@@ -117,18 +118,22 @@ def check_addresses(options: OutputOptions, run: RunKind) -> None:
 def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
     scheme = address.partition(":")[0]
     # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
-    if scheme in SENDERS and (f"{scheme}://" in address or scheme in ("apprise", "exec")):
+    if scheme in SENDERS and (f"{scheme}://" in address or scheme in WITHOUT_SLASHES):
         return load_sender(scheme)
     with_scheme = [kind for kind in DESTINATIONS if kind.scheme]
     for kind in with_scheme:
         if kind.recognises(address, run):
             return kind
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", address):
-        known = ", ".join(sorted((*(f"{kind.scheme}:" for kind in with_scheme), *(f"{name}:" for name in SENDERS))))
+        names = [f"{kind.scheme}:" for kind in with_scheme]
+        names += [f"{name}:" if name in WITHOUT_SLASHES else f"{name}://" for name in SENDERS]
+        known = ", ".join(sorted(names))
         raise UsageError(f"--output {masked(address)}: unknown scheme; known schemes: {known}")
     for kind in DESTINATIONS:
         if kind.recognises(address, run):
             return kind
+    if scheme in SENDERS:
+        raise UsageError(f"--output {masked(address)}: write {scheme}://…")
     if run.endless and Path(address).suffix.lower() == ".parquet":
         way = "name a folder, which gets a file per window"
         raise UsageError(f"--output {address}: Parquet cannot be appended to; {way}")

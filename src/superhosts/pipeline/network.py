@@ -38,7 +38,7 @@ SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecifi
 # Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
 LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 ROOM = 2 * MOST_SHARE + 1  # pairs: two of each packet, and what is overwritten
-# The marks of packets that count for a contact (packetdetails.py)
+# The marks of packets that count for a contact (core/pairs.py)
 MARKS = {"": 0, "opened": traffic.OPENED, "answered": traffic.ANSWERS | traffic.ANSWERED}
 BLOCK = 1024  # packets whose flags are in a core's cache together
 Ports = NDArray[np.uint16]

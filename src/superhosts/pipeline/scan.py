@@ -1,7 +1,7 @@
 """A run over inputs: sources → windows → pairs → detectors → super hosts, with its counters.
 
-Inputs are ordered by their first packet and read side by side where they overlap in time (interleaver.py), so that any
-order and any split of a capture gives the same result.
+Inputs are ordered by their first packet and read side by side where they overlap in time (`interleaver.py`; live ones:
+`Following` in `sources/readers.py`), so that any order and any split of a capture gives the same result.
 
 A sensor that runs for months sets a `grace`: live inputs do not wait for each other, a clock closes windows when
 traffic stops or is slow, and empty windows are yielded, too, as a sign of life. A scan of pipes has the same clock.

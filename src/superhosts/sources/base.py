@@ -137,7 +137,7 @@ PLAIN = Wants()
 
 
 class Source(Protocol):
-    """One input. The defaults are those of a live one that nobody can read again; it sets its flags while it reads."""
+    """One input. The defaults are those of a file; sources that wait for traffic set their flags themselves."""
 
     name: str
     counters: SourceCounters

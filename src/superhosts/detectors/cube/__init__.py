@@ -1,7 +1,7 @@
 """The labelled cube, the default detector: a cube of bit columns with labels that name hosts.
 
-As long as few distinct pairs came, the cube is a set of them instead and its answers are exact (see `stages`). Files of
-such a cube list the rows of each host (see `hostrows`); other files hold bits and labels.
+As long as few distinct pairs came, the cube is a set of them instead and its answers are exact (`engine.py`). Files of
+such a cube list the rows of each host (`rowform.py`); other files hold bits and labels.
 
 Recovering hosts needs no join and yields no phantoms, because labels name only hosts that were really seen. The cost is
 linear in the number of hot columns, and the method is the same for hosts of any width.
