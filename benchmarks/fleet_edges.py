@@ -20,11 +20,10 @@ from superhosts.core.times import window_name
 from superhosts.core.units import SECOND
 from superhosts.detectors.cube import Cube
 from superhosts.fleet.filelink import FileSender
-from superhosts.fleet.link import LinkSender
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.send import NatsSender
-from superhosts.fleet.spool import Spool
+from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.synthetic.traffic import Traffic, window_flows
 
