@@ -304,10 +304,14 @@ def _ask_all(detector: Any, folder: Path) -> None:
 
 
 def parts(folder: Path) -> Iterator[Step]:
-    """Loops that need more than a small file: pieces of a large capture, rings of live captures, the GPU simulator."""
+    """Loops that need more than a small file: pieces of a large capture, rings, columns of text, the GPU simulator."""
+    import superhosts as sh
+    from core.columns import test_address_text as address_text
     from detectors import test_cube_stages as stages
     from detectors import test_estimates_of_many as estimates
+    from detectors import test_host_names as host_names
     from detectors import test_host_rows as host_rows
+    from detectors import test_narrowing as narrowing
     from detectors.gpu import test_gpu as gpu
     from sketch import test_golden as golden
     from sources import test_capture_pieces as pieces
@@ -320,8 +324,12 @@ def parts(folder: Path) -> Iterator[Step]:
         yield partial(pieces.check, path, 4096)
         yield partial(_read_details, path)
     yield lambda: kafka.read_protobuf([b""], kafka.GOFLOW2)
+    yield lambda: sh.Exact().update(["10.0.0.1"], ["192.0.2.1"])
     yield from cases(
         folder,
+        address_text.test_every_form_of_an_address,
+        narrowing.test_integers_are_those_of_narrow_columns,
+        host_names.test_long_odd_and_empty_names,
         ring.test_a_walk_goes_on_inside_a_block,
         details.test_all_formats_give_the_same_details,
         details.test_rows_of_clickhouse,

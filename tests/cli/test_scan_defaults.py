@@ -116,6 +116,7 @@ def test_an_estimate_says_how_deep_it_looked(run: Run, tmp_path: Path) -> None:
     assert depth not in run("scan", path, "--top", 1, "--exact", "off", *SMALL).out
 
 
+@pytest.mark.slow
 def test_a_filter_lists_nothing_below_its_threshold(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", crowd(15))
     ended = run("scan", path, "--top", 5, "--detector", "filter", *SMALL)

@@ -223,6 +223,7 @@ def test_a_scan_may_name_a_rival(name):
         window.sketch.to_bytes()
 
 
+@pytest.mark.slow
 def test_a_scan_with_a_rival_has_the_windows_of_others(tmp_path):
     sh.synth(tmp_path / "a.pcap", flows="20k", packets="40k", super_hosts=3, windows=2, seed=2)
     slid = {"window": "5m", "slide": "150s", "threshold": 1024, "ipv4_prefix": 24}
