@@ -414,7 +414,7 @@ def test_records_that_somebody_has_changed_are_none(run: Run, cluster: Any, capt
     again = run(*common, *EACH, "--json", "--save", tmp_path / "c")
     assert (again.status, again.out) == (0, first.out), again.err
     odd = [path for number, path in enumerate(changed) if number % 5 in (3, 4)]
-    assert {path.name for path in work.glob(".*.aside")} == {f".{path.name}.aside" for path in odd}
+    assert {path.name for path in work.glob(".*.json.aside")} == {f".{path.name}.aside" for path in odd}
 
 
 def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> None:
