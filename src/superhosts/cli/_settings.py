@@ -9,6 +9,8 @@ from typing import Any
 from superhosts.cli._options import NamesOptions, OutputQueueOptions, ResultOptions
 from superhosts.cli._values import parse_seconds
 from superhosts.core.units import parse_size
+from superhosts.detectors.registry import DETECTORS
+from superhosts.errors import UsageError
 from superhosts.lab.scan import detector_of
 from superhosts.output.console import tell
 from superhosts.output.delivery import DeliveryOptions
@@ -52,3 +54,15 @@ def make_settings(options: Any, **others: Any) -> Settings:
     if given["detector"] is not None:
         given["detector"] = detector_of(given["detector"])
     return Settings(**{name: value for name, value in given.items() if value is not None})
+
+
+def traffic_settings(options: Any) -> Settings:
+    """Return the settings of `scan` or `watch`. Raise UsageError if options do not go together."""
+    if getattr(options, "quiet", False) and options.verbose:
+        raise UsageError("--verbose: not with --quiet, which hides progress and summaries")
+    settings = make_settings(options)
+    settings.check_parts()
+    if options.save is not None and settings.kind.name not in DETECTORS:
+        way = f"it has no files; only {', '.join(DETECTORS)} can be saved"
+        raise UsageError(f"--save: not with --detector {settings.kind.name}: {way}")
+    return settings

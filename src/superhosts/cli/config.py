@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperArgument
 
 from superhosts import cli
-from superhosts.cli._combined import check_together
+from superhosts.cli._alerts import for_alerts, open_desk, policy_of, wants_alerts
 from superhosts.cli._config import (
     COMMANDS,
     NEVER,
@@ -24,12 +25,18 @@ from superhosts.cli._config import (
     read_config,
 )
 from superhosts.cli._program import LazyCommand
+from superhosts.cli._settings import output_options, traffic_settings
+from superhosts.cli.edge import edge_settings
+from superhosts.cli.hub import hub_grid, hub_settings
 from superhosts.cli.usage.setup import ConfigCheck, ConfigInit, ConfigShow
+from superhosts.cli.web import Dashboard
 from superhosts.core.files import output_errors, replacing
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.alerts.rules import rules_of
 from superhosts.output.console import say
+from superhosts.output.destination import RUN_THAT_ENDS, RunKind
+from superhosts.output.registry import OutputOptions, check_addresses
 
 HEAD = """\
 # Configuration of superhosts: scan, watch, edge and hub --config FILE.
@@ -148,3 +155,27 @@ def _text(value: Any) -> str:
     if isinstance(value, int | float):
         return str(value)
     return '""' if value is None else '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def check_together(command: str, options: Any, config: Path) -> None:
+    """Make what a command would make of its options before it reads or writes anything. Raise UsageError."""
+    endless = RunKind(endless=True)
+    if command == "edge":
+        edge_settings(options)
+        check_addresses(OutputOptions(outputs=options.output), endless)
+        return
+    if command == "hub":
+        settings = hub_settings(options)
+        hub_grid(options)
+    else:
+        settings = traffic_settings(options)
+    outputs = output_options(options)
+    check_addresses(outputs, RUN_THAT_ENDS if command == "scan" else endless)
+    check_addresses(OutputOptions(outputs=options.alert_to), endless)
+    policy = policy_of(options, config, settings.inner, threshold=settings.threshold)
+    if wants_alerts(options) and command != "hub":
+        for_alerts(settings, policy)
+    if options.alerts is None:
+        open_desk(options, policy, outputs.delivery)  # says what is missing
+    if command != "scan":
+        Dashboard(options)

@@ -9,25 +9,26 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
-from superhosts.cli._combined import traffic_settings
 from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._link import connect_to, join, make_sender, sending
+from superhosts.cli._options import check_no_conflict
 from superhosts.cli._progress import ScanProgress
-from superhosts.cli._settings import delivery_options, naming_of
+from superhosts.cli._settings import delivery_options, make_settings, naming_of
 from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import use_filter
 from superhosts.cli.usage.fleet import LOCAL
 from superhosts.cli.usage.fleet import Edge as EdgeOptions
+from superhosts.core.defaults import EVIDENCE_PAIRS
 from superhosts.core.files import hold_folder
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.notices import INFO, WARNING, Notice, as_warning
 from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import parse_size
-from superhosts.errors import RefusedError, SuperhostsError
-from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position
+from superhosts.errors import RefusedError, SuperhostsError, UsageError
+from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position, check_settings
 from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.output.console import ReportedErrors, fail_with, log_status, show_tracebacks, tell
@@ -56,7 +57,7 @@ def edge(options: EdgeOptions) -> None:
     connection = None
     if joining is None and options.to is None:
         connection = connect_to(LOCAL if options.nats is None else options.nats, options)
-    settings = traffic_settings("edge", options)
+    settings = edge_settings(options)
     settings = replace(settings, key=fleet_key(options.key_file) if joining is None else joining.key())
     with _local_rows(options) as rows, hold_folder(options.spool):
         connection = connection if joining is None else joining.connect()
@@ -211,3 +212,24 @@ def status_counters(counters: Counters) -> dict[str, Any]:
     names = {"truncated": "cut"}  # in status files, and whatever reads them
     values = {names.get(name, name): value for name, value in asdict(counters).items()}
     return {**values, "warnings": counters.warnings[-20:]}
+
+
+def edge_settings(options: EdgeOptions) -> Settings:
+    """Return the settings of an edge. Raise UsageError if options do not go together."""
+    settings = check_settings(make_settings(options))
+    settings.check_parts()
+    if options.to is not None:
+        if options.nats is not None:
+            raise UsageError("--to and --nats: choose one way to the hub")
+        check_no_conflict({**options.proofs, **options.tls}, "not with --to, where there is no server")
+    if options.site:
+        check_site(options.site)
+    if settings.evidence and settings.evidence_pairs > EVIDENCE_PAIRS:
+        most = f"hubs take evidence of at most {EVIDENCE_PAIRS:,} pairs"
+        raise UsageError(f"--evidence-pairs {settings.evidence_pairs}: {most}")
+    if not options.output:
+        if options.threshold is not None or options.top is not None:
+            raise UsageError("--threshold and --top: only with --output, as the hub decides what it reports")
+        if options.labels or options.geo or options.names:
+            raise UsageError("--labels, --geo and --names: only with --output, as sketches have no names")
+    return settings

@@ -18,10 +18,9 @@ from superhosts.cli._alerts import (
     policy_of,
     reload_options,
 )
-from superhosts.cli._combined import hub_grid, hub_settings, hub_sites
 from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._link import connect_to, find_place, make_sender, sending
-from superhosts.cli._options import LinkOptions
+from superhosts.cli._options import LinkOptions, check_no_conflict
 from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli._values import parse_seconds
@@ -35,16 +34,19 @@ from superhosts.core.pairs import DIRECTIONS, SIDES
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.core.times import window_name
-from superhosts.core.units import parse_count, parse_size
+from superhosts.core.units import SECOND, format_duration, parse_count, parse_duration, parse_size
 from superhosts.cubefile.container import SITE_HEADER
 from superhosts.cubefile.header import EVIDENCE_WORDS
+from superhosts.errors import UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.filelink import FileReceiver
 from superhosts.fleet.hub import Hub, HubSettings
-from superhosts.fleet.intake import Intake, LinkReceiver, expected_kinds
+from superhosts.fleet.intake import DEFAULT_LIMITS, Intake, LinkReceiver, expected_kinds
+from superhosts.fleet.names import check_site
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.sites import Quota, Quotas, Roster
+from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.machine import Policy
@@ -269,3 +271,55 @@ def with_title(result: HubReport, selection: Selection) -> HubReport:
         is_incomplete=is_incomplete(selection, outcome),
         notes=[f"{result.attendance}{again}"],
     )
+
+
+def hub_settings(options: HubOptions) -> Settings:
+    """Return the settings that sketches for a hub must have. Raise UsageError if options do not go together."""
+    _check_link(options)
+    if options.to is not None and options.up is not None:
+        raise UsageError("--to and --up: choose one way to the upstream hub")
+    if options.up is None:
+        up = {"--up-nkey": options.up_nkey, "--up-ca": options.up_ca}
+        check_no_conflict({**up, "--up-cert": options.up_cert, "--up-key": options.up_key}, "only with --up")
+    if options.archive_sites and options.archive is None:
+        raise UsageError("--archive-sites needs --archive DIR")
+    if parse_size(options.quota_bytes) == 0:
+        raise UsageError(f"--quota-bytes {options.quota_bytes}: nothing would ever be taken; write it like 4GiB")
+    hub_sites(options)
+    settings = check_settings(make_settings(options, site=""))
+    settings.check_parts()
+    return settings
+
+
+def hub_sites(options: HubOptions) -> tuple[str, ...]:
+    """Return the sites that a hub waits for. Raise UsageError if a name is invalid."""
+    check_site(options.site)
+    return tuple(check_site(name, "--sites") for name in options.sites if options.sites != [""])
+
+
+def hub_grid(options: HubOptions) -> Grid | None:
+    """Return the windows to report; None for those that the edges send."""
+    if options.window is None:
+        check_no_conflict({"--slide": options.slide}, "only with --window, like --window 5m --slide 30s")
+        return None
+    grid = Grid(parse_duration(options.window), parse_duration(options.slide or options.window))
+    kept = math.ceil(parse_seconds(options.late) * SECOND / grid.slide)
+    if kept > DEFAULT_LIMITS.windows:
+        length = format_duration(grid.slide)
+        need = counted(kept, f"window of {length}", f"windows of {length}")
+        most = f"a site may have {DEFAULT_LIMITS.windows:,} at a time"
+        raise UsageError(f"--late {options.late}: {need}, and {most}; take a shorter --late")
+    return grid
+
+
+def _check_link(options: HubOptions) -> None:
+    """Refuse options of the link that would have no effect, and those that need others."""
+    if options.from_folder is not None:
+        others = {"--nats": options.nats, "--listen": options.listen, "--broker-cap": options.broker_cap}
+        check_no_conflict({**others, **options.proofs, **options.tls}, "not with --from, where there is no server")
+    elif options.nats is not None:
+        check_no_conflict({"--listen": options.listen}, "not with --nats: your own server listens where you told it to")
+    else:
+        check_no_conflict(options.proofs, "for your own server (--nats); the embedded broker has its own key")
+        if (options.tls_cert is None) != (options.tls_key is None) or (options.tls_ca and not options.tls_cert):
+            raise UsageError("TLS of the embedded broker takes --tls-cert and --tls-key, and --tls-ca for mutual TLS")

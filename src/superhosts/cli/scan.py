@@ -12,10 +12,9 @@ from pathlib import Path
 import typer
 
 from superhosts.cli._alerts import with_alerts
-from superhosts.cli._combined import traffic_settings
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
-from superhosts.cli._settings import output_options
+from superhosts.cli._settings import output_options, traffic_settings
 from superhosts.cli._signals import ENDING, Interruption
 from superhosts.cli._summary import CountersOutput, RunTotals, profiled, tell_end, windows_text
 from superhosts.cli._values import parse_seconds
@@ -85,7 +84,7 @@ class ScanRun:
 
 def scan(options: ScanOptions) -> None:
     show_tracebacks(options.verbose)
-    settings = traffic_settings("scan", options)
+    settings = traffic_settings(options)
     counters = CountersOutput(options.counters, options)
     errors = ReportedErrors()
     sources = open_inputs(options.inputs, errors.add, tables=options.tables)

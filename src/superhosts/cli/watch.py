@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from superhosts.cli._alerts import RELOADED, Reloadable, for_alerts, policy_of, reload_options, with_alerts
-from superhosts.cli._combined import traffic_settings
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
-from superhosts.cli._settings import output_options
+from superhosts.cli._settings import output_options, traffic_settings
 from superhosts.cli._summary import CountersOutput
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import ScanRun, run_scan, use_filter
@@ -29,7 +28,7 @@ from superhosts.ui.service import Reloads
 
 
 def watch(options: Watch) -> None:
-    settings = traffic_settings("watch", options)
+    settings = traffic_settings(options)
     counters = CountersOutput(options.counters, options)
     show_tracebacks(options.verbose)
     monitor, errors = Monitor("watch", options.metrics), ReportedErrors()
