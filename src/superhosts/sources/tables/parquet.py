@@ -374,8 +374,10 @@ def have_values(levels: Bytes, count: int) -> bool:
     head, at = read_varint(levels, 0)
     if head == count << 1:
         return levels[at : at + 1].tobytes() == b"\1"
-    bits = np.unpackbits(levels[at : at + (head >> 1)], count=count, bitorder="little")  # Zeros stand for missing ones.
-    return bool(head & 1 and bits.all())
+    packed = levels[at : at + (head >> 1)]
+    if at < 0 or not head & 1 or 8 * len(packed) < count:
+        return False
+    return bool(np.unpackbits(packed, count=count, bitorder="little").all())
 
 
 Narrow = NDArray[np.uint32]
