@@ -198,6 +198,7 @@ def test_gaps_belong_to_an_exporter() -> None:
     assert [each["address"] for each in reading.status["exporters"]] == ["192.0.2.1", "192.0.2.2"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_softflowd_loses_nothing(tmp_path: Path) -> None:
     """The real program sends all of its messages to a socket that has room for them."""
     program = needed("softflowd", "SUPERHOSTS_NEED_SOFTFLOWD")
