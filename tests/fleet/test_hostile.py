@@ -370,6 +370,20 @@ def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: B
     assert not [line for line in said if "waiting until it is sent again" in line]
 
 
+def test_a_hub_that_was_away_takes_nothing_of_a_revoked_site(
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
+) -> None:
+    receiver = make_receiver(broker)
+    with receiving(receiver, intake):
+        pass
+    deliver(broker, "ams", noise(tmp_path, "ams", 0, 1000))
+    unenroll(broker.folder, "ams")
+    eventually(lambda: broker.admitted() == {"fra"})
+    with running(receiver.run, intake):
+        eventually(lambda: queued(broker) == {})
+    assert intake.calls == []
+
+
 def test_questions_of_one_site_do_not_keep_the_others(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     receiver = make_receiver(broker)
     gate, waiting = threading.Event(), threading.Event()
