@@ -45,6 +45,8 @@ CASES: dict[str, tuple[Call, str]] = {
         '^geometry: only with detector="cube".*, not with gse',
     ),
     "exact": (lambda f: sh.scan(f, exact=True, detector="gse"), '^exact: only with detector="cube", not with gse'),
+    "exact of another value": (lambda f: sh.scan(f, exact="yes"), r"^exact='yes': must be True \(on\), False \(off\)"),  # type: ignore[arg-type]
+    "exact of a number": (lambda _: sh.Cube("1MiB", exact=1), r"^exact=1: must be True \(on\)"),  # type: ignore[arg-type]
     "memory_total": (
         lambda f: sh.scan(f, memory_total=5),
         "^memory_total=5: this scan may reach .*; take less memory=",

@@ -93,6 +93,13 @@ TABLE: dict[str, Said] = {
     ),
     "a sketch to scan": no_capture("a.cube", "a sketch (.cube); superhosts hosts asks it, superhosts merge merges it"),
     "text": no_capture("notes.pcap", "text"),
+    "text to calibrate": refused(
+        "calibrate notes.pcap",
+        "notes.pcap: not a capture: it looks like text",
+        3,
+        "0 packets",
+        "superhosts: nothing to judge: no packet was read",
+    ),
     "a capture to hosts": no_sketch("hosts small.pcap", "it looks like a capture (pcap); superhosts scan reads it"),
     "a capture to merge": no_sketch(
         "merge small.pcap -o c.cube", "it looks like a capture (pcap); superhosts scan reads it", NOTHING
@@ -223,6 +230,9 @@ TABLE: dict[str, Said] = {
     "no such detector": refused(
         "scan small.pcap --detector nix",
         "--detector nix: one of cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter, spreadsketch, pairsample, rgs",
+    ),
+    "a format of log lines": refused(
+        "hub --from link --log-format xml", "--log-format: 'xml' is none of auto, text, json"
     ),
     "a window that does not end": refused(
         "edge small.pcap --site ams --to out --window all",

@@ -12,6 +12,7 @@ import pytest
 import superhosts as sh
 from commands import Run
 from forging import bundle, forge, make, take_apart
+from places import REPRO
 from superhosts.detectors import stored
 from superhosts.errors import SketchFileError
 from superhosts.sketch.sketch import Sketch
@@ -49,6 +50,18 @@ def test_a_header_that_lies_is_named_by_every_command(run: Run, tmp_path: Path) 
         for arguments in commands(path, tmp_path):
             ended = run(*arguments)
             assert (ended.status, f"{path}: header field {field}: " in ended.err) == (3, True), arguments
+
+
+@pytest.mark.slow
+def test_sketches_that_broke_it_once(run: Run) -> None:
+    found = [path for path in sorted(REPRO.glob("*.cube")) if path.name != "cube_site_markup.cube"]
+    if not found:
+        pytest.skip(f"no such files in {REPRO} (set SUPERHOSTS_REPRO)")
+    for path in found:
+        for command in (["hosts", path], ["explain", path, "10.0.0.1"]):
+            ended = run(*command)
+            assert (ended.status, f"{path}: header field " in ended.err) == (3, True), command
+            assert "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize("command", ["hosts", "merge", "explain"])

@@ -187,6 +187,21 @@ def test_what_is_saved_copied_and_taken_out_meanwhile_is_of_one_moment(name: str
         assert seen[-1] == known.index(known[-1])
 
 
+def test_threads_may_save_to_one_file(tmp_path: Path) -> None:
+    detectors = [make("cube", device="cpu") for _ in range(2)]
+    for detector, columns in zip(detectors, batches(2, 200), strict=True):
+        detector.update(*columns)
+
+    def save(detector: Detector) -> None:
+        for _ in range(10):
+            detector.save(tmp_path / "a.cube")
+            ((_, stored),) = sh.load(tmp_path / "a.cube")
+            assert content(stored) in [content(each) for each in detectors]
+
+    together(*[partial(save, each) for each in detectors * 2])
+    assert [path.name for path in tmp_path.iterdir()] == ["a.cube"]
+
+
 @pytest.mark.parametrize("name", DETECTORS)
 def test_clearing_meanwhile_leaves_what_some_order_leaves(name: str) -> None:
     given = growing(12, 3000)

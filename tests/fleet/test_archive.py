@@ -104,6 +104,15 @@ def test_a_past_ledger_that_cannot_be_read_loses_nothing_and_no_revision_comes_a
     assert any("SET ASIDE" in line and f"past/{KEY}.json" in line for line in again.said)
 
 
+def test_without_an_archive_a_past_ledger_that_cannot_be_read_keeps_its_window_past(tmp_path: Path):
+    Node(tmp_path, grace=0.0, late=-1.0).step(three()[0]).hub.tidy()
+    (tmp_path / "state" / "past" / f"{KEY}.json").write_text("")
+    again = Node(tmp_path, grace=0.0)
+    for _ in range(2):
+        receipt = again.send(three()[1])
+        assert (receipt.verdict, "--late" in receipt.reason) == (REFUSED, True)
+
+
 def test_an_archive_of_an_older_release_gives_its_content_and_a_higher_revision(tmp_path: Path):
     report_two(tmp_path)
     lose_state(tmp_path)
@@ -208,6 +217,14 @@ def test_a_reported_window_of_another_kind_is_kept_and_sketches_for_it_are_refus
     assert again.send(three()[2]).verdict == MERGED
     again.hub.step()
     assert content(again.union(0)) == content(union_of(*three()))
+
+
+def test_without_state_an_archived_union_of_another_kind_is_not_replaced(tmp_path: Path):
+    report_two(tmp_path)
+    lose_state(tmp_path)
+    receipt = make_node(tmp_path, kind=LARGER).send(make_sketch("nyc", settings=LARGER))
+    assert (receipt.verdict, "geometry differs" in receipt.reason) == (REFUSED, True)
+    assert content(sh.load(make_archive(tmp_path).union(KEY))) == content(union_of(*three()[:2]))
 
 
 def test_a_damaged_sketch_of_a_site_in_the_archive_is_set_aside(tmp_path: Path):

@@ -20,6 +20,7 @@ from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_L
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.nats.receive import NatsReceiver
+from taken import little_memory
 
 CHUNK = "superhosts.from.ams.chunk"
 ALL = frozenset({"ams", "fra"})
@@ -230,3 +231,24 @@ MANY = 5000  # a float cannot hold 2 to this power
 def test_pauses_double_up_to_a_limit() -> None:
     assert [retry_delay(attempts, 0.5, 3.0) for attempts in (0, 1, 2, 3, 4, 5)] == [0.5, 0.5, 1.0, 2.0, 3.0, 3.0]
     assert retry_delay(MANY, 0.5, 60.0) == 60.0
+
+
+@pytest.mark.slow
+def test_interleaved_pieces_of_300_sites_take_little_memory(tmp_path: Path, arrival: Arrival) -> None:
+    paths = {f"site{number:03d}": noise(tmp_path, f"site{number:03d}", 0, 100_000) for number in range(300)}
+    arrival.admitted = frozenset(paths)
+    size, step = next(iter(paths.values())).stat().st_size, 8000
+
+    async def main() -> None:
+        arrival.begin()
+        for number in range(-(-size // step)):
+            for site, path in paths.items():
+                with path.open("rb") as file:
+                    file.seek(number * step)
+                    await arrival.take((Chunk(path.name, number, step, size), file.read(step)), site)
+        await arrival.receiver.assembler.jobs.finish()
+
+    with little_memory(300 * size // 6):
+        asyncio.run(main())
+    assert arrival.intake.names() == {path.name for path in paths.values()}
+    arrival.check_empty()

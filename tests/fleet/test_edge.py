@@ -18,7 +18,7 @@ from processes import DEADLINE, wait_for
 from superhosts.core.pairs import PacketBatch, PacketBlock, Window
 from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.edge import Edge, EdgeTiming, LocalRows, Position, check_settings
+from superhosts.fleet.edge import JUMPS_SAID, Edge, EdgeTiming, LocalRows, Position, check_settings
 from superhosts.fleet.spool import Spool
 from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.registry import open_destination
@@ -326,6 +326,16 @@ def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: 
     (tmp_path / "open.json").write_text('{"start": "noon", "end": 5}')
     third.run()
     assert third.counters.interrupted == 0
+
+
+def test_jumps_that_never_end_are_said_now_and_then(tmp_path: Path):
+    said: list[str] = []
+    edge = make_edge(tmp_path, said, Packets(1))
+    scan: Any = edge._scan
+    for number in range(1000):
+        scan.on_jump(Jump((-1) ** number * LENGTH, Window(NOON, NOON + LENGTH)))
+    assert (edge.counters.jumps, len(said)) == (1000, JUMPS_SAID)
+    assert said[0] == "TIMES JUMPED ahead by 5m, to 2026-11-14T12:00:00Z: whose clock is wrong?"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from test_edge import Packets
 
 import superhosts as sh
 from fleets import SETTINGS, make_sketch, window
-from processes import DEADLINE, ending, make_hub_on_files, sites_traffic, write_captures
+from processes import DEADLINE, ending, make_hub_on_files, one_process, sites_traffic, unions, wait_for, write_captures
 from processes import make_edge as make_node
 from superhosts.fleet.edge import Edge, Position
 from superhosts.fleet.link import REFUSED, Receipt
@@ -162,6 +162,30 @@ def test_a_position_that_cannot_be_used_is_kept_aside_and_the_right_entries_of_i
     assert Position(tmp_path, ["packets"], SETTINGS.fingerprint).frontier == window(WINDOWS - 1).end
 
 
+@pytest.mark.parametrize("name", ["position.json", "open.json"])
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"[" * 100_000, b'{"a": ', b'{"start": "noon"}'], ids=len)
+def test_a_state_that_makes_no_sense_is_set_aside_and_nothing_is_lost(
+    tmp_path: Path, said: list[str], truth: dict[str, Any], name: str, data: bytes
+):
+    (tmp_path / name).write_bytes(data)
+    make_edge(tmp_path, said).run()
+    assert spooled(tmp_path) == truth
+    assert (tmp_path / f".{name}.aside").read_bytes() == data
+    assert [f"{name}.aside" in line for line in said] == [True]
+
+
+def test_foreign_files_that_come_while_the_edge_runs_are_never_sent(tmp_path: Path, said: list[str]):
+    spool = make_spool(tmp_path, said)
+    good = spool.put(make_sketch("ams"))
+    names = ("a-b-c.cube", SKETCH.replace("ams", "fra"), "x\x1b[31m\n.cube")
+    for name in names:
+        (tmp_path / name).write_bytes(b"something")
+    assert spool.waiting() == [good]
+    assert spool.counters.damaged == len(said) == 3
+    assert all(line.isprintable() for line in said)
+    assert {path.name for path in (tmp_path / "damaged").iterdir()} == set(names)
+
+
 # The whole command
 
 
@@ -188,3 +212,29 @@ def test_an_edge_whose_windows_were_refused_ends_with_status_5(tmp_path: Path):
     last = edge.words.splitlines()[-1]
     assert "0 spooled, 0 acknowledged by the hub, 0 in the spool; refused windows" in last
     assert last.endswith(": 2")
+
+
+@pytest.mark.slow
+def test_an_edge_in_a_spool_full_of_other_things_sends_its_own(tmp_path: Path):
+    (capture,) = write_captures(tmp_path / "ams", sites_traffic(2)["ams"], 10**9)
+    hub, link = make_hub_on_files(tmp_path, sites=("ams",))
+    edge = make_node(tmp_path, "ams", link, str(capture), "--window", "1m")
+    spool = tmp_path / "spool-ams"
+    spool.mkdir()
+    for number, make in enumerate(ODD):
+        make(spool / f"{number}.cube")
+    make_fifo(spool / "position.json")
+    make_filled_folder(spool / "status.json")
+    (spool / "open.json").write_text('{"start": "noon"}')
+    with ending(hub, edge):
+        hub.start()
+        edge.start()
+        assert edge.process is not None
+        assert edge.process.wait(DEADLINE) == 0
+        wait_for(lambda: unions(tmp_path / "archive") == one_process([capture], "1m"), "the unions are exact")
+        hub.end()
+    assert "Traceback" not in edge.words
+    names = [*(f"{number}.cube" for number in range(4)), "open.json", "position.json", "status.json"]
+    aside = json.loads((spool / "status.json").read_text())["aside"]
+    assert sorted(aside) == sorted(f".{name}.aside" for name in names)
+    assert all(name in edge.words for name in aside)

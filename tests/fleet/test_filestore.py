@@ -12,14 +12,14 @@ import pytest
 
 from brokers import KeepingIntake, make_spool, noise, running
 from fleets import make_sketch
-from hubs import Node, three, union_of
+from hubs import FakeTime, Node, three, union_of
 from objectstores import BUCKET, S3Server
 from processes import COMMON, INNER, rows, wait_for
 from processes import Node as Process
 from superhosts.cli._link import find_place
 from superhosts.errors import UsageError
 from superhosts.fleet import filestore
-from superhosts.fleet.filelink import FileReceiver, FileSender
+from superhosts.fleet.filelink import SETTLE, FileReceiver, FileSender
 from superhosts.fleet.filestore import MARK, FolderStore, ObjectStore
 from superhosts.fleet.spool import Spool
 from superhosts.pipeline.settings import Settings
@@ -167,6 +167,23 @@ def test_hostile_names_and_contents_change_nothing(tmp_path: Path, server: S3Ser
         assert f"ams/{path.name}.receipt" not in names_in(server, url)
     assert spool.waiting() == [path]
     assert sender.counters.receipts == 1  # the refusal of the large one, whose sketch this edge does not have
+
+
+def test_a_truncated_object_is_read_once_and_requested_again(tmp_path: Path, server: S3Server, url: str):
+    node = Node(tmp_path, sites=("ams",))
+    spool, clock = make_spool(tmp_path / "spool", "ams"), FakeTime()
+    path = spool.put(make_sketch("ams"))
+    server.client().pipe_file(f"{url}/ams/{path.name}", path.read_bytes()[:500])
+    sender, receiver = sender_to(url), receiver_from(url, node.said, clock=clock.source.steady)
+    for _ in range(2):
+        receiver.step(node.intake, STOP)
+    assert (receiver.counters.resends, node.intake.counters.corrupt) == (0, 1)  # the same content is not read twice
+    clock.now += SETTLE
+    for _ in range(2):
+        receiver.step(node.intake, STOP)
+        sender.step(spool)
+    assert receiver.counters.resends == 1
+    assert (spool.waiting(), node.intake.counters.accepted) == ([], 1)
 
 
 def quick(place: ObjectStore) -> ObjectStore:

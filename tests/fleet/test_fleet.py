@@ -237,6 +237,34 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, whose: str):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", ["hub", "watch"])
+def test_a_full_disk_of_one_output_holds_up_nothing(tmp_path: Path, command: str):
+    """The other output has its rows meanwhile; as soon as there is room, the first has them too, each once."""
+    small, prefix = on_small_disk(tmp_path, "2m")
+    (path,) = write_captures(tmp_path / "in", sites_traffic(4)["ams"], 10**9)
+    full, other = small / "rows.jsonl", tmp_path / "found.jsonl"
+    node, link = make_hub_on_files(tmp_path, "--threshold", "20", "--output", str(full), sites=("ams",))
+    edge = make_edge(tmp_path, "ams", link, str(path), "--window", "1m")
+    if command == "watch":
+        options = ["--window", "1m", "--threshold", "20", "--output", str(full), "--output", str(other)]
+        node = Node(tmp_path / "watch.log", "watch", str(path.parent), *options, *COMMON)
+    node.prefix = prefix
+    with ending(node, edge):
+        node.start()
+        if command == "hub":
+            edge.start()
+        wait_for(lambda: len({row["window_start"] for row in rows(other)}) >= 3, "the other output has its rows")
+        wait_for(lambda: f"{full} does NOT TAKE reports" in node.words, "the full disk is said")
+        assert node.process is not None
+        there = Path(f"/proc/{node.process.pid}/root{full}")
+        assert there.read_text() == ""
+        (tmp_path / "make-room").touch()
+        wait_for(lambda: f"{full} takes reports again" in node.words, "the file works again")
+        wait_for(lambda: rows(there) == rows(other), "every row is there, once")
+        assert node.end() in (0, 143)
+
+
+@pytest.mark.slow
 def test_users_without_a_key_file_have_keys_of_their_own(
     tmp_path: Path, own_file: Path, monkeypatch: pytest.MonkeyPatch
 ):

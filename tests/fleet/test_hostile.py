@@ -370,6 +370,20 @@ def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: B
     assert not [line for line in said if "waiting until it is sent again" in line]
 
 
+def test_a_hub_that_was_away_takes_nothing_of_a_revoked_site(
+    tmp_path: Path, broker: Broker, intake: KeepingIntake
+) -> None:
+    receiver = make_receiver(broker)
+    with receiving(receiver, intake):
+        pass
+    deliver(broker, "ams", noise(tmp_path, "ams", 0, 1000))
+    unenroll(broker.folder, "ams")
+    eventually(lambda: broker.admitted() == {"fra"})
+    with running(receiver.run, intake):
+        eventually(lambda: queued(broker) == {})
+    assert intake.calls == []
+
+
 def test_questions_of_one_site_do_not_keep_the_others(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     receiver = make_receiver(broker)
     gate, waiting = threading.Event(), threading.Event()
@@ -483,6 +497,25 @@ def old_server(tmp_path: Path) -> Path:
 def test_an_old_embedded_server_is_refused_and_named(tmp_path: Path, old_server: Path) -> None:
     with pytest.raises(UsageError, match=r"old-server is nats-server 2\.9\.1; 2\.12 or a later one is needed"):
         make_broker(tmp_path / "broker", [], server=old_server).start()
+
+
+def is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_an_old_server_of_ones_own_is_refused(tmp_path: Path, old_server: Path) -> None:
+    port = free_port()
+    (tmp_path / "config").write_text(json.dumps({"host": "127.0.0.1", "port": port, "server_name": "old"}))
+    receiver = NatsReceiver(NatsOptions(f"nats://127.0.0.1:{port}", timing=QUICK), print)
+    with subprocess.Popen([old_server, "-c", tmp_path / "config"]) as server:
+        try:
+            eventually(lambda: is_open(port))
+            words = r"^--nats nats://\S+: the server is nats-server 2\.9\.1; 2\.12 or a later one is needed"
+            with pytest.raises(UsageError, match=words):
+                receiver.check_no_other_hub()
+        finally:
+            server.kill()
 
 
 def test_a_server_without_keys_is_said(tmp_path: Path, broker: Broker) -> None:
@@ -728,6 +761,21 @@ def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells
         wait_for(lambda: "reloaded: --output, sites and certificates" in hub.words, "the next one is taken")
         wait_for(lambda: trouble() == (False, False), "the status tells")
         assert hub.end() == 0
+
+
+@pytest.mark.slow
+def test_a_hub_that_starts_with_an_expired_certificate_says_so_and_its_status_too(tmp_path: Path) -> None:
+    cert = certificate(tmp_path, trustme.CA(), "server", not_after=datetime.now(UTC) - timedelta(days=1))
+    enroll(tmp_path / "hub" / "broker", "ams")
+    hub, _ = make_hub(tmp_path, "--tls-cert", str(cert), "--tls-key", str(cert))
+    with ending(hub):
+        hub.start()
+        down = wait_for(lambda: status_of(tmp_path).get("link", {}).get("down"), "the status tells")
+        wait_for(lambda: "; waits for" in hub.words, "it has started")
+        assert hub.end() == 0
+    assert f"the broker's certificate {cert} does not do: certificate has expired" in down
+    assert "NOT READY: the broker runs, but this hub cannot reach it" in hub.words
+    assert "hub ready" not in hub.words
 
 
 @pytest.mark.slow

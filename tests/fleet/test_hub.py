@@ -465,6 +465,30 @@ def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path):
     assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(*sketches))
 
 
+def test_a_window_taken_back_is_said_and_not_retired_before_its_sketch_is_in(tmp_path: Path):
+    others: list[threading.Thread] = []
+
+    class Tidied(WindowStore):
+        """The hub tidies while a window is restored."""
+
+        def reopen(self, window: str, union: Path) -> None:
+            super().reopen(window, union)
+            others.append(threading.Thread(target=node.hub.tidy))
+            others[-1].start()
+            others[-1].join(0.3)
+
+    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=False, key=None, say=print)
+    node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive, store=Tidied)
+    first, second, _ = three()
+    node.step(first).hub.tidy()
+    node.step(second)
+    others[0].join()
+    node.hub.step()
+    assert [report.revision for report in node.reports] == [1, 2]
+    assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(first, second))
+    assert "20261114T120000Z-5m: restored from the archive for a sketch of fra" in node.said
+
+
 def test_parts_that_no_edge_makes_are_refused(node: Node):
     fresh = node.folder / "fresh.cube"
     make_sketch("ams").save(fresh)

@@ -24,11 +24,14 @@ from processes import wait_for
 from superhosts.core.files import write_json, write_lines
 from superhosts.core.notices import Notice
 from superhosts.cubefile import container as sketchfile
-from superhosts.errors import OutputError, UsageError
+from superhosts.detectors.stored import Stored
+from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.filelink import FileReceiver, FileSender
 from superhosts.fleet.hub import ROWS, Retries
+from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
+from superhosts.fleet.names import SketchId
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, UNION, WindowStore
 from superhosts.output.destination import Destination, Destinations, RunKind
@@ -231,6 +234,17 @@ def test_what_the_intake_cannot_read_now_is_not_refused(tmp_path: Path, monkeypa
     assert node.send(three()[0]).verdict == MERGED
 
 
+def test_an_archived_sketch_that_cannot_be_read_now_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    archive = make_archive(tmp_path / "archive", [], with_sites=True)
+    first, second = make_sketch("ams"), make_sketch("ams", base=10_000)
+    archive.add_site(write_parcel(first, tmp_path / "wire"))
+    with monkeypatch.context() as patch:
+        unreadable(patch, "read", "-ams.cube")
+        with pytest.raises(UnreadableError):
+            archive.add_site(write_parcel(second, tmp_path / "wire"))
+    assert content(sh.load(archive.folder / KEY[:8] / f"{KEY}-ams.cube")) == content(first)
+
+
 def test_a_report_that_went_out_is_counted_and_not_handed_out_twice(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
     node.send(make_sketch("ams"))
@@ -348,6 +362,22 @@ def test_the_status_is_written_between_the_reports_of_a_hub_that_catches_up(tmp_
 
 
 # Crafted files.
+
+
+def test_a_sketch_that_breaks_the_reader_is_refused_and_one_without_memory_waits(tmp_path: Path):
+    errors: list[Exception] = [MemoryError("no room"), IndexError("list index out of range")]
+
+    class Breaking(Intake):
+        def check(self, stored: Stored, sketch_id: SketchId) -> None:
+            raise errors.pop(0)
+
+    node = Node(tmp_path, intake=Breaking)
+    with pytest.raises(MemoryError):
+        node.send(three()[0])
+    receipt = node.send(three()[0])
+    assert (receipt.verdict, node.intake.counters.refused) == (REFUSED, 1)
+    assert "list index out of range" in receipt.reason
+    assert "IndexError" in node.said[-1]
 
 
 # Options that have changed, and names that are used twice.

@@ -90,6 +90,20 @@ def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, fo
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_standard_output_on_a_full_disk_keeps_no_file_and_is_an_error_in_the_end(tmp_path: Path):
+    hub = make_node(tmp_path, "--json")
+    for number in range(4):
+        write_parcel(crowd(number), tmp_path / "link" / "ams")
+    with ending(hub), Path("/dev/full").open("wb") as full:
+        hub.start(stdout=full)
+        wait_for(lambda: windows_in(tmp_path / "found.jsonl") == 4, "all windows are in the file")
+        assert hub.end(signal.SIGTERM) == 4
+    assert "standard output does NOT TAKE reports" in hub.words
+    assert "standard output: 4 reports NOT DELIVERED" in hub.words
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="needs a small pipe, as Linux has them")
 def test_standard_error_that_nobody_reads_keeps_nothing(tmp_path: Path):
     hub = make_node(tmp_path)

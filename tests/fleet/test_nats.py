@@ -461,6 +461,17 @@ def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(
     assert list(intake.folder.iterdir()) == []
 
 
+def test_a_sketch_in_the_name_of_another_site_is_refused(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
+    path, heard = noise(tmp_path, "ams", 0, 1000), list[str]()
+    receiver = make_receiver(broker, heard)
+    with receiving(receiver, intake):
+        receipts = listen(broker, "fra", lambda: publish(broker, "fra", pieces(path, path.stat().st_size)), 1)
+        eventually(lambda: queued(broker) == {})
+    assert receipts == [Receipt(path.name, "refused", "fra may not send for ams")]
+    assert (receiver.counters.refused, intake.calls, list(intake.folder.iterdir())) == (1, [], [])
+    assert heard[-1].startswith(f"REFUSED: {path.name}: ")
+
+
 def waits(broker: Broker) -> bool:
     """Whether a hub has asked for pieces."""
 

@@ -15,7 +15,7 @@ from brokers import make_spool
 from fleets import make_sketch
 from hubs import FakeTime, Node
 from needs import needed
-from superhosts.fleet.filelink import FileReceiver, FileSender
+from superhosts.fleet.filelink import SETTLE, FileReceiver, FileSender
 from superhosts.pipeline.settings import Settings
 from traffic import content
 
@@ -88,3 +88,31 @@ def test_sketches_go_one_way_and_receipts_the_other(link: Synchronised):
     assert content(link.node.union(0)) == content(make_sketch(SITE))
     link.sender.step(link.spool)
     assert link.names() == []
+
+
+def test_what_is_being_written_is_not_copied(link: Synchronised):
+    path = link.spool.put(make_sketch(SITE))
+    ours = {f".{path.name}.tmp", f".{path.name}", "readme.txt"}
+    theirs = {f".{path.name}.receipt.tmp", f"{path.name}.old"}
+    for folder, names in ((link.here, ours), (link.there, theirs)):
+        for name in names:
+            (folder / name).write_bytes(b"half")
+    link.run(link.receipts)
+    link.run(link.sketches)
+    assert {path.name for path in link.here.iterdir()} == ours
+    assert {path.name for path in link.there.iterdir()} == theirs
+
+
+def test_a_damaged_copy_is_requested_again(link: Synchronised):
+    path = link.spool.put(make_sketch(SITE))
+    link.sender.step(link.spool)
+    link.run(link.sketches)
+    (link.there / path.name).write_bytes(path.read_bytes()[:500])
+    for expected in (0, 1):
+        link.receiver.step(link.node.intake, threading.Event())
+        assert link.receiver.counters.resends == expected
+        link.clock.now += SETTLE
+    for _ in range(4):
+        link.cycle()
+    assert link.sender.counters.resends >= 1
+    assert (link.spool.waiting(), link.node.intake.counters.accepted) == ([], 1)

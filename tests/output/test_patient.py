@@ -299,3 +299,12 @@ def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.jsonl")
     with pytest.raises(OutputError, match="appended to plain files only"):
         AppendedFile(tmp_path / "rows.jsonl", ENDLESS)
+
+
+def test_a_csv_file_that_a_crash_has_cut_is_mended(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n1,2\n3,")
+    file = AppendedFile(path, RunKind(("a", "b"), endless=True))
+    file.write(Report(rows=[{"a": 5, "b": 6}]))
+    file.close()
+    assert path.read_text() == "a,b\n1,2\n5,6\n"

@@ -132,6 +132,12 @@ def test_packets_of_an_unsupported_interface_are_counted_and_named_once(order: s
     ]
 
 
+def test_few_unsupported_link_types_are_named(tmp_path: Path) -> None:
+    many = b"".join(p.interface(20_000 + number) + p.enhanced(1, PLAIN, number) for number in range(1, 100))
+    _, counters = rows(write(tmp_path, p.section() + p.interface(1) + p.enhanced(1, PLAIN) + many))
+    assert (counters.unsupported_link, len(counters.warnings)) == (99, 10)
+
+
 def test_only_unsupported_packets_are_an_error(tmp_path: Path) -> None:
     data = p.section() + p.interface(1) + p.interface(187) + p.enhanced(1, PLAIN, 1) * 3
     source = open_capture(write(tmp_path, data))

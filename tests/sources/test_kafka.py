@@ -108,6 +108,15 @@ def test_any_bytes_are_records_or_bad(messages: list[bytes], delimited: bool) ->
     )
 
 
+@given(st.integers(0, 80), st.integers(0, 255))
+def test_a_damaged_record_does_no_harm_to_others(place: int, byte: int) -> None:
+    good = flow(ipaddress.ip_address("10.0.0.1"), ipaddress.ip_address("2001:db8::1"), NOON)
+    bad = bytearray(good)
+    bad[place % len(bad)] = byte
+    sources = found(read_protobuf([good, bytes(bad), good], GOFLOW2).src)
+    assert [sources[0], sources[2]] == 2 * [ipaddress.ip_address("10.0.0.1")]
+
+
 def test_details_of_records() -> None:
     ends = field(6, bytes(4)) + field(7, bytes(4)) + field(111, NOON * 10**9)
     numbers = [(6, 40000, 443, 0x1B, 0), (17, 5, 53, 0, 0), (1, 0, 0, 0, 8), (0, 0, 0, 0, 0), (300, 70000, 1, 0, 0)]

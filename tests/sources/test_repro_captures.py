@@ -63,6 +63,17 @@ def test_all_packets_before_damage_count(kind: str, compression: str, tmp_path: 
         assert [str(error).split(": damaged")[0] for error in errors] == [f"{path}: byte {len(data)}"]
 
 
+@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
+def test_damage_at_the_edge_of_a_block(kind: str, tmp_path: Path) -> None:
+    data = good(kind, 5)
+    path = write(tmp_path, data + DAMAGE[kind])
+    for size in range(len(data) - 3, len(data) + 30):
+        source = open_capture(path, block_bytes=size)
+        with pytest.raises(InputError, match=f"byte {len(data)}: damaged"):
+            list(source.blocks())
+        assert source.counters.packets == 5
+
+
 @needs_repro
 def test_one_packet_then_damage(run: Run) -> None:
     ended = run("scan", REPRO / "one_then_damage.pcap", "--json", "--threshold", 1, "--detector", "exact")
@@ -174,6 +185,15 @@ def test_zeros_that_compress_well_take_little_memory(tmp_path: Path) -> None:
     packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), paths)
     assert packets == 8 * (64 << 20) // 16
     assert grown < 8 * (24 << 20)
+
+
+@pytest.mark.slow
+@needs_repro
+@needs_proc
+def test_a_small_file_of_very_many_zeros(tmp_path: Path) -> None:
+    packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), [REPRO / "bomb_zeros.pcap.zst"])
+    assert packets == 131_072_000
+    assert grown < 24 << 20
 
 
 @pytest.mark.slow

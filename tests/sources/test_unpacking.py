@@ -207,6 +207,16 @@ def test_damage_of_xz_costs_little_before_it() -> None:
             assert "damaged xz data: Corrupt input data (at or after byte " in outcome.error
 
 
+def test_a_wrong_checksum_of_xz_costs_little_before_it() -> None:
+    changed = bytearray(lzma.compress(DATA))
+    changed[-29] ^= 1  # behind it come an index of one record and the footer
+    for way in WAYS:
+        outcome = read(bytes(changed), **way)
+        assert DATA.startswith(outcome.output)
+        assert len(outcome.output) > len(DATA) - 1024
+        assert "damaged xz data" in outcome.error
+
+
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
 def test_behind_a_wrong_checksum_the_next_member_is_read(kind: str) -> None:
     compress = gzip.compress if kind == "gzip" else with_checksum
@@ -277,6 +287,38 @@ def test_a_look_at_the_first_bytes_does_not_read_all_empty_members(kind: str) ->
     assert stream.position() < 1200 * len(COMPRESSORS[kind](b""))
     assert stream.readinto(room) == 0
     assert stream.ended_early == ""
+
+
+class Counting:
+    """A decompressor that adds up the bytes that go in, come out, and are copied unused."""
+
+    work = 0
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def decompress(self, data: bytes, *limit: int) -> bytes:
+        output: bytes = self._inner.decompress(data, *limit)
+        Counting.work += len(data) + len(output) + len(self._inner.unused_data)
+        return output
+
+    def decompressobj(self, **options: int) -> Counting:
+        return Counting(self._inner.decompressobj(**options))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_work_for_empty_members_is_linear(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(compression.UNPACKERS, "gzip", lambda: Gzip(Counting(INFLATER)))
+    for library, name in ((zstandard, "ZstdDecompressor"), (lzma, "LZMADecompressor")):
+        make = getattr(library, name)
+        monkeypatch.setattr(library, name, lambda make=make, **options: Counting(make(**options)))
+    for count in (1000, 10_000):
+        Counting.work = 0
+        assert read(COMPRESSORS[kind](b"first") + COMPRESSORS[kind](b"") * count).output == b"first"
+        assert count < Counting.work <= 2500 * count + 20_000
 
 
 def decompressing() -> list[str]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import exports as e
+from needs import needed
 from superhosts.sources.exports.collector import BURST, BURST_EACH, Budget, Held, HeldSet
 from superhosts.sources.exports.registry import Limits, Registry, StreamKey, TemplateFile
+from traffic import NOON, talk, write
 
 ENDS = e.address("10.0.0.1") + e.address("10.0.0.2")
 NOW = (e.NOON + 10) * e.SECOND
@@ -191,6 +196,26 @@ def test_gaps_belong_to_an_exporter() -> None:
     reading = e.Reading().feed(V5, V5, exporter=["192.0.2.1", "192.0.2.2"])
     assert (reading.status["lost_records"], reading.status["restarts"]) == (0, 0)
     assert [each["address"] for each in reading.status["exporters"]] == ["192.0.2.1", "192.0.2.2"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_softflowd_loses_nothing(tmp_path: Path) -> None:
+    """The real program sends all of its messages to a socket that has room for them."""
+    program = needed("softflowd", "SUPERHOSTS_NEED_SOFTFLOWD")
+    frames = [frame for each in range(40) for frame in talk(f"10.0.0.{each + 1}", 10 + each, NOON + each * e.SECOND)]
+    capture, datagrams = write(tmp_path / "a.pcap", frames), list[bytes]()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.settimeout(0.1)
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        command = [program, "-r", capture, "-n", place, "-v", "10", "-m", "100"]
+        subprocess.run(command, check=True, capture_output=True, timeout=600)
+        with contextlib.suppress(TimeoutError):  # all that was sent waits in the socket
+            while True:
+                datagrams.append(listening.recv(65_535))
+    status = e.Reading().feed(*datagrams).status
+    assert len({len(each) for each in datagrams}) > 3  # messages of several sizes
+    assert (status["lost_records"], status["restarts"], status["damaged"]) == (0, 0, 0)
 
 
 # Sampling

@@ -154,6 +154,22 @@ def test_a_file_without_an_export_is_an_error(tmp_path: Path, run: Run, format: 
         assert "warning" not in ended.err
 
 
+def test_the_error_says_what_to_do_with_the_file_and_the_others_are_read(tmp_path: Path, run: Run) -> None:
+    path, good = tmp_path / "file", tmp_path / "flows.dat"
+    good.write_bytes(DATAGRAMS["v5"][0])
+    other = f"superhosts scan {path} --format sflow reads it, if its first datagram is whole"
+    for content, said in (
+        (b"a,b,c\n1,2,3\n", f"it looks like CSV: a, b, c; name its columns: superhosts scan {path} --format csv"),
+        (b'{"a": 1}\n', "it looks like JSON Lines; superhosts scan reads it without --format\n"),
+        (DATAGRAMS["sflow"][0], f"it looks like sFlow datagrams; {other}\n"),
+        (DATAGRAMS["v9"][0][:15], "it looks like NetFlow v9 datagrams\n"),
+    ):
+        path.write_bytes(content)
+        ended = run("scan", path, good, "--format", "netflow", "--json", "--top", 1)
+        assert (ended.status, [row["host"] for row in ended.rows]) == (3, ["10.0.0.1"])
+        assert said in ended.err
+
+
 @pytest.mark.parametrize("format", ["netflow", "sflow"])
 def test_no_file_is_taken_for_one_endless_datagram(tmp_path: Path, format: str) -> None:
     """What has no end that is known is cut into pieces, as room for the records of a datagram is bounded."""

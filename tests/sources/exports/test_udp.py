@@ -17,6 +17,7 @@ import pytest
 import exports as e
 from processes import Node, ending, free_port
 from superhosts.errors import InputError, UsageError
+from superhosts.sources.exports import udp as product
 from superhosts.sources.exports.registry import state_folder
 from superhosts.sources.exports.udp import Listening, UdpSource, parse_listening
 from superhosts.sources.open import open_input
@@ -117,6 +118,16 @@ def test_what_was_received_before_a_stop_counts() -> None:
     send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")] * 30, sequence=30 * each) for each in range(40)))
     read.stop()
     assert read.packets == 1200
+
+
+def test_everything_that_waits_is_read_if_the_stop_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does where the first call that receives is still compiled; several batches wait by then."""
+    monkeypatch.setattr(product, "BATCH_DATAGRAMS", 4)
+    port = free_port()
+    source = open_input(f"netflow://127.0.0.1:{port}")
+    send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sequence=each) for each in range(40)))
+    source.stop()
+    assert sum(sum(map(len, block)) for block in source.blocks()) == 40
 
 
 @pytest.mark.slow

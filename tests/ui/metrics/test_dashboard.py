@@ -85,6 +85,14 @@ def test_panels_ask_the_chosen_source_about_the_chosen_programs() -> None:
             assert '{instance=~"$instance"}' in target["expr"]
 
 
+def test_panels_lie_side_by_side() -> None:
+    """None covers another, and none is wider than the page."""
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [(at["x"] + x, at["y"] + y) for at in places for x in range(at["w"]) for y in range(at["h"])]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+
+
 def promtool(*arguments: str, folder: Path) -> None:
     program = needed("promtool", "SUPERHOSTS_NEED_PROMTOOL")
     done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True)

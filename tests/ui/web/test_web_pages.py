@@ -25,6 +25,7 @@ from superhosts.ui.folder import SketchFolder
 from superhosts.ui.top.hosts import filtered, host_rows
 from superhosts.ui.view import View
 from superhosts.ui.web.access import Access
+from superhosts.ui.web.answers import LONGEST_WHY
 from superhosts.ui.web.server import WebServer
 from waiting import wait_for
 
@@ -231,6 +232,10 @@ def test_sorting_and_filtering(visit: Visit, shown: Shown) -> None:
     page.fill("#filter", "resolver")
     assert hosts(page) == ["10.0.0.1"]
     assert f"1 of {len(names(shown))} hosts" in page.inner_text(".tally")
+    page.fill("#filter", "10.1.0.0/16")
+    assert hosts(page) == ["10.1.4.20", "10.1.9.140"]
+    page.fill("#filter", " 10.1.0.0/16  CACHE ")
+    assert hosts(page) == ["10.1.9.140"]
     page.fill("#filter", "nothing like that")
     assert "No host matches" in page.inner_text(".hosts tbody")
 
@@ -543,6 +548,7 @@ def test_alerts_are_muted_and_unmuted(visit: Visit, shown: Shown) -> None:
     assert "10.2.7.66" in page.locator("section:has(caption:text('Open'))").inner_text()
     page.get_by_label("Host or prefix").fill("10.2.7.66")
     page.get_by_label("Why").fill(MARKUP)
+    assert page.get_by_label("Why").get_attribute("maxlength") == str(LONGEST_WHY)
     page.get_by_role("button", name="Mute", exact=True).click()
     page.wait_for_selector("caption:text('Muted')")
     assert MARKUP in page.locator("section:has(caption:text('Muted'))").inner_text()
