@@ -85,6 +85,8 @@ clean:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "superhosts needs Python 3.11 or later")'
 	$(PYTHON) -m venv .venv
 
+# Bytecode that is never written is compiled at every start, a second each; containers often set this.
+unexport PYTHONDONTWRITEBYTECODE
 # Without --no-compile pip compiles every module of every package, also the many that nobody imports.
 PIP := $(BIN)/pip install -q --disable-pip-version-check --no-compile
 

@@ -12,7 +12,7 @@ from commands import Run
 from superhosts.errors import UsageError
 from superhosts.output.destination import Destination, RunKind
 from superhosts.output.files import AppendedFile, ParquetFolder, PatientFile, ReplacedFile
-from superhosts.output.registry import OutputOptions, open_destination
+from superhosts.output.registry import OutputOptions, check_addresses, open_destination, open_each
 from traffic import talk, write
 
 ENDS, ENDLESS = RunKind(), RunKind(endless=True)
@@ -61,7 +61,9 @@ def test_what_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
-        open_destination(address, run)
+        open_each(OutputOptions(outputs=[address]), run)
+    with pytest.raises(UsageError, match=message.replace("--output", "--alert-to")):
+        check_addresses(OutputOptions(outputs=[address], option="--alert-to"), run)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -605,14 +605,14 @@ def test_apprise(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("syslog://", "--output syslog:.*: name a host"),
+        ("syslog://", "^syslog:.*: name a host"),
         ("syslog://host:x", "name a host"),
         ("syslog://host?colour=red", "unknown option colour; known options: facility, severity, app"),
         ("syslog://host?facility=kitchen", "facility=kitchen: use kern, user"),
         ("syslog://host?app=a b", "app: use 1 to 48 printable ASCII"),
         ("syslog+tls://host?ca=/none", "ca=/none: cannot be read: No such file"),
         ("syslog://host?timeout=soon", "timeout: "),
-        ("webhook+https://host/secret?template=fax", "--output webhook.https://host/…: template=fax: use json, slack"),
+        ("webhook+https://host/secret?template=fax", "^webhook.https://host/…: template=fax: use json, slack"),
         ("webhook+https://host/?secret-file=/none", "secret-file=/none: cannot be read"),
         ("webhook+https://me:pass@host/", "every user of this machine can see a password on a command line"),
         ("exec:notify", "name a program by its full path"),

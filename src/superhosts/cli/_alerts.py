@@ -106,7 +106,7 @@ def open_desk(
             raise UsageError("--alert-to needs --alerts FILE, which keeps the alerts")
         return None
     kind = RunKind(ALERT_COLUMNS, endless=True)
-    receivers = open_each(OutputOptions(outputs=options.alert_to, delivery=delivery), kind)
+    receivers = open_each(OutputOptions(outputs=options.alert_to, delivery=delivery, option="--alert-to"), kind)
     if not quiet:
         tell_rules(policy)
     return AlertDesk(AlertStore(options.alerts), policy, receivers, tell)
@@ -149,7 +149,7 @@ class Reloadable:
             rows = _opened(undo, asked, self.kind, self.outputs.each())
             receivers: list[Destination] = []
             if self.desk is not None:
-                wanted = OutputOptions(outputs=alert_to, delivery=asked.delivery)
+                wanted = OutputOptions(outputs=alert_to, delivery=asked.delivery, option="--alert-to")
                 receivers = _opened(undo, wanted, RunKind(ALERT_COLUMNS, endless=True), self.desk.receivers())
             undo.pop_all()
         left = self.outputs.exchange(rows)

@@ -171,7 +171,7 @@ def check_together(command: str, options: Any, config: Path) -> None:
         settings = traffic_settings(options)
     outputs = output_options(options)
     check_addresses(outputs, RUN_THAT_ENDS if command == "scan" else endless)
-    check_addresses(OutputOptions(outputs=options.alert_to), endless)
+    check_addresses(OutputOptions(outputs=options.alert_to, option="--alert-to"), endless)
     policy = policy_of(options, config, settings.inner, threshold=settings.threshold)
     if wants_alerts(options) and command != "hub":
         for_alerts(settings, policy)

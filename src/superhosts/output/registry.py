@@ -15,6 +15,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -75,13 +76,14 @@ class OutputOptions:
     outputs: Sequence[str] = ()
     delivery: DeliveryOptions = field(default_factory=DeliveryOptions)
     naming: NamingOptions = NO_NAMES
+    option: str = "--output"  # which gave the addresses
 
     def __post_init__(self) -> None:
         if self.json and self.csv:
             raise UsageError("--json and --csv: choose one")
         twice = [text for text, times in Counter(self.outputs).items() if times > 1]
         if twice:
-            raise UsageError(f"--output {masked(twice[0])}: given twice")
+            raise UsageError(f"{self.option} {masked(twice[0])}: given twice")
 
     @property
     def format(self) -> Format:
@@ -90,6 +92,14 @@ class OutputOptions:
     @property
     def addresses(self) -> list[str]:
         return [text for text in self.outputs if text != "-"]
+
+    @contextmanager
+    def naming_option(self) -> Iterator[None]:
+        """Put the option before what is wrong with one of its addresses."""
+        try:
+            yield
+        except UsageError as error:
+            raise UsageError(f"{self.option} {error}") from None
 
 
 def open_destination(
@@ -109,10 +119,11 @@ def open_destination(
 
 def check_addresses(options: OutputOptions, run: RunKind) -> None:
     """Raise what opening the destinations would, as far as their addresses tell. Nothing is opened."""
-    for wanted in _wanted(options.addresses):
-        kind = find_kind(wanted.text, run)
-        if issubclass(kind, Sender):
-            kind.open(wanted.text, private=wanted.private).close()
+    with options.naming_option():
+        for wanted in _wanted(options.addresses):
+            kind = find_kind(wanted.text, run)
+            if issubclass(kind, Sender):
+                kind.open(wanted.text, private=wanted.private).close()
 
 
 def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
@@ -128,19 +139,19 @@ def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
         names = [f"{kind.scheme}:" for kind in with_scheme]
         names += [f"{name}:" if name in WITHOUT_SLASHES else f"{name}://" for name in SENDERS]
         known = ", ".join(sorted(names))
-        raise UsageError(f"--output {masked(address)}: unknown scheme; known schemes: {known}")
+        raise UsageError(f"{masked(address)}: unknown scheme; known schemes: {known}")
     for kind in DESTINATIONS:
         if kind.recognises(address, run):
             return kind
     if scheme in SENDERS:
-        raise UsageError(f"--output {masked(address)}: write {scheme}://…")
+        raise UsageError(f"{masked(address)}: write {scheme}://…")
     if run.endless and Path(address).suffix.lower() == ".parquet":
         way = "name a folder, which gets a file per window"
-        raise UsageError(f"--output {address}: Parquet cannot be appended to; {way}")
+        raise UsageError(f"{address}: Parquet cannot be appended to; {way}")
     if run.endless:
-        raise UsageError(f"--output {address}: the name must end in .jsonl or .csv, or be a folder (Parquet)")
+        raise UsageError(f"{address}: the name must end in .jsonl or .csv, or be a folder (Parquet)")
     *most, last = REPLACED
-    raise UsageError(f"--output {address}: the name must end in {', '.join(most)} or {last}")
+    raise UsageError(f"{address}: the name must end in {', '.join(most)} or {last}")
 
 
 def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
@@ -151,10 +162,10 @@ def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
         try:
             lines = Path(text[1:]).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--output {text}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            raise UsageError(f"{text}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
         found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
         if not found:
-            raise UsageError(f"--output {text}: has no address")
+            raise UsageError(f"{text}: has no address")
         yield from (Wanted(line, private=True) for line in found)
 
 
@@ -172,15 +183,16 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
         if text.startswith("@") and (warning := exposure_warning(Path(text[1:]))):
             delivery.say(warning)
     try:
-        for wanted in _wanted(options.addresses):
-            if wanted in there:
-                opened.append(there[wanted])
-                continue
-            opened.append(open_destination(wanted.text, run, delivery, private=wanted.private))
-            opened[-1].opened_as = wanted
-            names[opened[-1].name] += 1
-            if (number := names[opened[-1].name]) > 1:
-                opened[-1].name += f" ({number})"
+        with options.naming_option():
+            for wanted in _wanted(options.addresses):
+                if wanted in there:
+                    opened.append(there[wanted])
+                    continue
+                opened.append(open_destination(wanted.text, run, delivery, private=wanted.private))
+                opened[-1].opened_as = wanted
+                names[opened[-1].name] += 1
+                if (number := names[opened[-1].name]) > 1:
+                    opened[-1].name += f" ({number})"
     except BaseException:
         for destination in opened:
             if destination not in there.values():
@@ -190,7 +202,7 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
     if queue is not None:
         used = {each.folder for each in opened if isinstance(each, Delivery) and each.folder is not None}
         for folder, count in left_behind(queue, used).items():
-            text = f"{counted(count, 'report')} for a destination that --output does not name any more"
+            text = f"{counted(count, 'report')} for a destination that {options.option} does not name any more"
             options.delivery.say(f"{folder}: {text}; remove this folder to forget them")
     return opened
 

@@ -72,7 +72,7 @@ class Sender(ABC):
             try:
                 parts = urlsplit(text)
             except ValueError:
-                raise UsageError(f"--output {masked(text)}: not an address") from None
+                raise UsageError(f"{masked(text)}: not an address") from None
             netloc, path, query = parts.netloc, parts.path, parts.query
         pieces = [(piece, dict(parse_qsl(piece, keep_blank_values=True))) for piece in query.split("&") if piece]
         ours: dict[str, str] = {}
@@ -85,7 +85,7 @@ class Sender(ABC):
             name = printable(foreign[0].partition("=")[0])
             raise address.error(f"unknown option {name}; known options: {', '.join(cls.options) or 'none'}")
         if address.password and not private:
-            way = "give password-file=FILE, or write the whole address to a file and give --output @FILE"
+            way = "give password-file=FILE, or write the whole address to a file and give @FILE"
             raise address.error(f"every user of this machine can see a password on a command line; {way}")
         return cls(address)
 
@@ -206,7 +206,7 @@ class Address:
         return [warning for name in names if (warning := exposure_warning(Path(self.options[name])))]
 
     def error(self, why: str) -> UsageError:
-        return UsageError(f"--output {self.shown}: {why}")
+        return UsageError(f"{self.shown}: {why}")
 
 
 def read_secret(path: Path) -> str:

@@ -16,7 +16,7 @@ from superhosts.output.senders import Address, Sender, TemporaryError
 try:
     import apprise
 except ImportError:
-    raise MissingExtraError("--output apprise:", "apprise") from None
+    raise MissingExtraError("apprise:", "apprise") from None
 
 
 class Apprise(Sender):

@@ -20,7 +20,7 @@ class Kafka(Sender):
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
-        self._client = import_client("--output kafka://")
+        self._client = import_client("kafka://")
         self._topic = address.path.strip("/")
         if not address.place or not self._topic or "/" in self._topic:
             raise address.error("name a broker and a topic, like kafka://broker:9092/superhosts")

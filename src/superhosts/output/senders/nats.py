@@ -21,7 +21,7 @@ try:
     import nats.js.errors
     from nats.aio.client import Client
 except ImportError:
-    raise MissingExtraError("--output nats://", "fleet") from None
+    raise MissingExtraError("nats://", "fleet") from None
 
 
 class _TlsClient(Client):
