@@ -12,6 +12,7 @@ from functools import partial
 from superhosts import __version__
 from superhosts.core.notices import Notice
 from superhosts.core.text import counted
+from superhosts.core.units import parse_place
 from superhosts.fleet.edge import Edge, LocalRows
 from superhosts.fleet.hub import Hub
 from superhosts.fleet.intake import Intake, LinkReceiver
@@ -26,7 +27,7 @@ from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.network import REASONS
 from superhosts.pipeline.scan import Scan
 from superhosts.ui import metrics
-from superhosts.ui.endpoint import Health, check_installed, open_endpoint, parse_place
+from superhosts.ui.endpoint import Health, check_installed, open_endpoint
 from superhosts.ui.metrics import LastWindow, Reading, Sites
 from superhosts.ui.service import Reloads, ServiceManager
 
