@@ -25,7 +25,6 @@ from superhosts.detectors.exact import Exact
 from superhosts.errors import (
     DifferenceError,
     HalfMergedError,
-    MergeError,
     OutputError,
     SketchFileError,
     UnreadableError,
@@ -130,29 +129,7 @@ def test_every_byte_matters(tiny: Path, tmp_path: Path) -> None:
                 sh.load(bad)
 
 
-def test_other_files_and_folders(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("hello")
-    with pytest.raises(SketchFileError, match=r"text: not a \.cube file"):
-        sh.load(tmp_path / "text")
-    with pytest.raises(SketchFileError, match="none: cannot be read: No such file"):
-        sh.load(tmp_path / "none")
-    with pytest.raises(SketchFileError, match="cannot be read"):
-        sh.load(tmp_path)
-
-
 # Forged files with valid checksums
-
-
-def test_another_key_is_refused_and_both_are_named(tmp_path: Path) -> None:
-    a, b = sh.Cube(geometry=TINY[32], key="a secret"), sh.Cube(geometry=TINY[32], key="b secret")
-    a.save(tmp_path / "a.cube")
-    with pytest.raises(
-        MergeError, match=f"written with key {a.fingerprint}; give it as key .*{b.fingerprint}"
-    ) as caught:
-        sh.load(tmp_path / "a.cube", key="b secret")
-    assert caught.value.exit_status == 2
-    assert sh.load(tmp_path / "a.cube", key="a secret").parts[sh.Part(4)].fingerprint == a.fingerprint  # type: ignore[attr-defined]
-    assert b"a secret" not in (tmp_path / "a.cube").read_bytes()
 
 
 @pytest.mark.parametrize("columns_of_an_array", [1 << 24, 1 << 40])
