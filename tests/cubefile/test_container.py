@@ -37,28 +37,6 @@ from traffic import content
 # Round trips
 
 
-@pytest.mark.parametrize(
-    ("name", "bits"),
-    [*(("cube", b) for b in (32, 64, 128)), ("cbaa", 32), ("cbaa-paper", 32), *(("exact", b) for b in (32, 64, 128))],
-)
-def test_round_trip(tmp_path: Path, name: str, bits: int) -> None:
-    detector = make(name, bits)
-    detector.save(tmp_path / "a.cube")
-    sketch = sh.load(tmp_path / "a.cube")
-    ((part, got),) = sketch.parts.items()
-    assert part == sh.Part(4 if bits == 32 else 6)
-    assert type(got) is type(detector)
-    assert content(sketch) == content(sh.Sketch.of(detector))
-    assert (got.format, got.key_bits) == (detector.format, bits)
-    host = detector.format.to_host(int.from_bytes(np.atleast_1d(columns(bits)[0][0]).astype(">u8").tobytes(), "big"))
-    assert got.estimate(host) == detector.estimate(host)
-    assert got.estimate(host).peers >= 1
-    got.update(*columns(bits, seed=2))  # A loaded detector can be updated further.
-    detector.update(*columns(bits, seed=2))
-    assert content(sketch) == content(sh.Sketch.of(detector))
-    assert [*got.top(5)] == [*detector.top(5)]
-
-
 @pytest.mark.parametrize(("family", "prefix"), [(6, 48), (6, 64), (6, 96), (6, 128)])
 def test_the_reading_of_hosts_is_kept(tmp_path: Path, family: int, prefix: int) -> None:
     reading = HostFormat(family, prefix)
@@ -309,14 +287,6 @@ def test_merging_is_idempotent_and_commutative() -> None:
     assert len(order) == 6
     assert left.window == sh.Window(0, 900)
     assert left.sites == {"ams", "fra"}
-
-
-def test_merging_equals_having_seen_both_streams() -> None:
-    merged, both = bundle(seed=1), bundle(seed=1)
-    merged.merge(bundle(seed=2))
-    for part, bits in ((sh.Part(4), 32), (sh.Part(6), 64), (sh.Part(4, "outer", "in"), 32)):
-        both.parts[part].update(*columns(bits, seed=2 + bits))
-    assert content(merged) == content(both)
 
 
 def test_a_part_that_only_the_other_has_is_taken_and_not_shared() -> None:
