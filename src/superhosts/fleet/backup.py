@@ -17,6 +17,7 @@ import shutil
 import sqlite3
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,16 +68,16 @@ def _link_all(state: Path, folder: Path) -> int:
     come before ledgers of past ones, as they become such.
     """
     for report in sorted((state / SLIDING).glob("*.json")):
-        _link(lambda report=report: [report, report.with_suffix(".jsonl")], folder / SLIDING, report)
+        _link(partial(list, (report, report.with_suffix(".jsonl"))), folder / SLIDING, report)
     windows = 0
     (folder / "windows").mkdir()
     for window in sorted(path for path in (state / "windows").iterdir() if parse_window_name(path.name)):
         with contextlib.suppress(FileNotFoundError):  # it was retired meanwhile
-            _link(lambda window=window: _files(window), folder / "windows" / window.name, window / LEDGER)
+            _link(partial(_files, window), folder / "windows" / window.name, window / LEDGER)
             windows += 1
     others = [state / "past", state / "up", *sorted((state / "outputs").glob("*"))]
     for source in filter(Path.is_dir, others):
-        _link(lambda source=source: _files(source), folder / source.relative_to(state))
+        _link(partial(_files, source), folder / source.relative_to(state))
     _link(lambda: [state / name for name in SMALL], folder)
     _link(lambda: [state / "broker" / name for name in OF_BROKER], folder / "broker")
     return windows
