@@ -90,14 +90,10 @@ def _expand(name: str) -> list[Path]:
     A pattern that the shell did not expand may begin with ~.
     """
     matches = match_pattern(name) or match_pattern(os.path.expanduser(name))  # noqa: PTH111  Path would drop a final /
+    found = [Path(name)] if matches is None else sorted(matches, key=str)
+    paths = [path for each in found for path in (sorted(each.rglob("*.cube")) if each.is_dir() else [each])]
     if matches is None:
-        path = Path(name)
-        return sorted(path.rglob("*.cube")) if path.is_dir() else [path]
-    paths = [
-        path
-        for match in sorted(matches, key=str)
-        for path in (sorted(match.rglob("*.cube")) if match.is_dir() else [match])
-    ]
+        return paths
     sketches = [path for path in paths if path.suffix == ".cube"]
     return sketches or paths  # 'archive/*' stands for sketches, not for the notes beside them
 

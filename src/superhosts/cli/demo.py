@@ -17,7 +17,7 @@ import numpy as np
 
 from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._settings import make_settings
-from superhosts.cli.scan import run_scan
+from superhosts.cli.scan import ScanRun, run_scan
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.lab import Demo, Synth
 from superhosts.core import defaults
@@ -174,7 +174,7 @@ def demo(options: Demo) -> None:
     say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --threshold {defaults.THRESHOLD} --output {found}{more}")
     outputs = open_destinations(OutputOptions(outputs=[str(found)]), table=False)
     settings = make_settings(options, inner=["10.0.0.0/8"], threshold=defaults.THRESHOLD)
-    run_scan(open_inputs([str(capture)]), settings, outputs, ReportedErrors())
+    run_scan(open_inputs([str(capture)]), settings, outputs, ReportedErrors(), ScanRun())
     truth_rows = _read_rows(capture.with_suffix(".truth.jsonl"))
     truth = {row["host"]: row["peers"] for row in truth_rows if row["side"] == "inner"}
     _demo_compare(_read_rows(found), truth)
