@@ -140,7 +140,7 @@ def _info(name: str, each: Opt, kind: Any) -> Any:
 
 def fill_paragraphs(text: str) -> str:
     """Return help whose paragraphs are one line each; indented lines, such as examples, stay as they are."""
-    return re.sub(r"(?<!\n)\n(?=[^\s])", " ", inspect.cleandoc(text))
+    return re.sub(r"(?<!\n)\n(?=\S)", " ", re.sub(r"\n{3,}", "\n\n", inspect.cleandoc(text)))
 
 
 def as_function(options: type, body: Callable[[Any], None], help: str) -> Callable[..., None]:
