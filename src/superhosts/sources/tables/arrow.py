@@ -342,8 +342,7 @@ class StreamFile:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self._taken: bytearray | None = bytearray()  # None: it was rewound
-        self._again = b""  # read before it was rewound
+        self._taken: bytes | None = b""  # what was read; None: it was rewound
         self.stopped: Stopped | None = None
 
     def readable(self) -> bool:
@@ -352,13 +351,13 @@ class StreamFile:
     def rewind(self) -> None:
         """Go back to the beginning, once."""
         if self._taken is not None:
-            self._again, self._taken = bytes(self._taken), None
+            self.stream.unread(self._taken)
+            self._taken = None
 
     def read(self, count: int = -1) -> bytes:
         if count < 0:
             raise OSError("it has no known length")
-        first, self._again = self._again[:count], self._again[count:]
-        parts, left = [first], count - len(first)
+        parts, left = [], count
         buffer = bytearray(min(left, 1 << 22))
         while left:
             try:
@@ -370,9 +369,10 @@ class StreamFile:
                 break
             parts.append(bytes(buffer[:got]))
             left -= got
+        data = b"".join(parts)
         if self._taken is not None:
-            self._taken += b"".join(parts)
-        return b"".join(parts)
+            self._taken += data
+        return data
 
     def close(self) -> None:
         """Leave it to the reader."""
