@@ -30,7 +30,7 @@ from superhosts.core.units import SECOND, parse_count, parse_duration
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.jit.cache import compiled
 from superhosts.sources.synthetic.traffic import Family, Traffic, packet_blocks
-from superhosts.sources.synthetic.truth import Row, Tally, is_truth, write_rows
+from superhosts.sources.synthetic.truth import Row, Truth, is_truth, write_rows
 
 KINDS = (".pcap.zst", ".pcap", ".parquet")
 ZSTD_LEVEL = 1
@@ -250,10 +250,10 @@ def synth(
     """
     path = Path(out)
     traffic = make_traffic(flows, packets, windows, super_hosts, seed, family, window)
-    tally = Tally(traffic, parse_count(truth_min), ipv6_prefix, ipv4_prefix)
+    truth = Truth(traffic, parse_count(truth_min), ipv6_prefix, ipv4_prefix)
     for each in () if force else foreign_files(path):
         raise UsageError(f"{each}: is there, and synth did not write it; force=True overwrites it")
-    return write_traffic(path, packet_blocks(traffic), tally)
+    return write_traffic(path, packet_blocks(traffic), truth)
 
 
 def make_traffic(
@@ -289,18 +289,13 @@ def foreign_files(capture: Path) -> Iterator[Path]:
             yield path
 
 
-def write_traffic(capture: Path, blocks: Iterable[PacketBlock], tally: Tally) -> Synthetic:
-    """Write packets to a capture and the answer, which the tally counts, beside it."""
-    truth = truth_path(capture)
+def write_traffic(capture: Path, blocks: Iterable[PacketBlock], truth: Truth) -> Synthetic:
+    """Write packets to a capture and the answer beside it."""
+    beside = truth_path(capture)
     # The truth's file is opened first: if that fails, no capture without its truth is left behind.
-    with output_errors(truth), replacing(replaceable(truth), durable=False) as part:
-        packets, size = write_capture(capture, _counted(blocks, tally))
-        rows = tally.rows()
+    with output_errors(beside), replacing(replaceable(beside), durable=False) as part:
+        packets, size = write_capture(capture, blocks)
+        rows, supers = truth.rows()
         write_rows(part, rows)
-    return Synthetic(capture, truth, packets, tally.flows, tally.super_hosts, size, rows)
-
-
-def _counted(blocks: Iterable[PacketBlock], tally: Tally) -> Iterator[PacketBlock]:
-    for block in blocks:
-        tally.add(block)
-        yield block
+    flows = truth.traffic.flows * truth.traffic.windows
+    return Synthetic(capture, beside, packets, flows, supers, size, rows)
