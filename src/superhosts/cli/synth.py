@@ -13,22 +13,16 @@ from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_count
 from superhosts.errors import UsageError
 from superhosts.output.console import confirmed, is_terminal, say
-from superhosts.sources.synthetic.capture import foreign_files, make_traffic, write_traffic
+from superhosts.sources.synthetic.capture import foreign_files, write_traffic
+from superhosts.sources.synthetic.source import make_traffic
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 from superhosts.sources.synthetic.truth import Truth
 
 
 def synth(options: Synth) -> None:
     began = time.perf_counter()
-    traffic = make_traffic(
-        options.flows,
-        options.packets,
-        options.windows,
-        options.super_hosts,
-        options.seed,
-        options.family,
-        options.window,
-    )
+    words = ("flows", "packets", "windows", "super_hosts", "seed", "family", "window")
+    traffic = make_traffic(**{word: getattr(options, word) for word in words})
     truth = Truth(traffic, parse_count(options.truth_min), options.ipv6_prefix, options.ipv4_prefix)
     for path in () if options.force else foreign_files(options.out):
         _ask_to_overwrite(path)

@@ -73,7 +73,10 @@ def simplified(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(found, key=lambda row: (row[0], -row[4], row))
 
 
-@pytest.mark.parametrize(("prefix", "minimum"), [(64, 1), (48, 30), (128, 30)])
+@pytest.mark.parametrize(
+    ("prefix", "minimum"),
+    [(64, 1), pytest.param(48, 30, marks=pytest.mark.slow), pytest.param(128, 30, marks=pytest.mark.slow)],
+)
 def test_truth_equals_a_count_with_sets(prefix: int, minimum: int) -> None:
     """Of the packets themselves."""
     rows, supers = Truth(BOTH, minimum, prefix).rows()

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from superhosts.core import defaults
 from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.pairs import PacketBatch, PacketBlock
-from superhosts.core.text import setting
-from superhosts.core.units import SECOND, parse_count, parse_duration
+from superhosts.core.units import SECOND, parse_count
 from superhosts.errors import MissingExtraError, OutputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.synthetic.traffic import Family, Traffic, packet_blocks
+from superhosts.sources.synthetic.source import make_traffic
+from superhosts.sources.synthetic.traffic import Family, packet_blocks
 from superhosts.sources.synthetic.truth import Row, Truth, is_truth, write_rows
 
 KINDS = (".pcap.zst", ".pcap", ".parquet")
@@ -249,37 +249,19 @@ def synth(
     >>> made.truth[0]["host"], made.truth[0]["peers"]
     """
     path = Path(out)
-    traffic = make_traffic(flows, packets, windows, super_hosts, seed, family, window)
+    traffic = make_traffic(
+        flows=flows,
+        packets=packets,
+        windows=windows,
+        super_hosts=super_hosts,
+        seed=seed,
+        family=family,
+        window=window,
+    )
     truth = Truth(traffic, parse_count(truth_min), ipv6_prefix, ipv4_prefix)
     for each in () if force else foreign_files(path):
         raise UsageError(f"{each}: is there, and synth did not write it; force=True overwrites it")
     return write_traffic(path, packet_blocks(traffic), truth)
-
-
-def make_traffic(
-    flows: str | int,
-    packets: str | int,
-    windows: str | int,
-    super_hosts: str | int,
-    seed: int,
-    family: str | int,
-    window: str,
-) -> Traffic:
-    families: dict[str | int, Family] = {4: 4, 6: 6, "4": 4, "6": 6, "both": "both"}
-    if family not in families:
-        raise UsageError(f"{setting('family', family)}: choose 4, 6 or both")
-    length = parse_duration(window)
-    if length % SECOND:
-        raise UsageError(f"{setting('window', window)}: synthetic windows last whole seconds")
-    return Traffic(
-        flows=parse_count(flows),
-        packets=parse_count(packets),
-        windows=parse_count(windows),
-        super_hosts=parse_count(super_hosts),
-        seed=seed,
-        family=families[family],
-        window_seconds=length // SECOND,
-    )
 
 
 def foreign_files(capture: Path) -> Iterator[Path]:
