@@ -28,7 +28,7 @@ from superhosts.detectors.stored import Stored
 from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.filelink import FileReceiver, FileSender
-from superhosts.fleet.hub import ROWS, Retries
+from superhosts.fleet.hub import ROWS, HubCounters, Retries
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
@@ -327,7 +327,7 @@ def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(tmp_path: P
         else:
             StandardOutput("json", RunKind(endless=True), stream=FullStream()).write(report)
 
-    troubles = Retries(print, lambda: None)
+    troubles = Retries(print, HubCounters())
     with at_sync(fill_disk):
         assert not troubles.attempt(Notice(f"NOT REPORTED: {KEY}", "not-reported"), write, KEY)
     assert not troubles.is_resting(KEY)
@@ -335,7 +335,7 @@ def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(tmp_path: P
 
 def test_a_report_ends_all_trouble_with_its_window(tmp_path: Path):
     said: list[str] = []
-    troubles = Retries(said.append, lambda: None)
+    troubles = Retries(said.append, HubCounters())
 
     def fail() -> None:
         raise ValueError("no")
