@@ -14,7 +14,7 @@ import pytest
 
 import superhosts as sh
 from faults import system_call
-from fleets import damage, make_sketch, write_parcel
+from fleets import damage, make_odd, make_sketch, write_parcel
 from hubs import Node, three, union_of
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MERGED, REFUSED
@@ -170,8 +170,7 @@ def spoil(union: Path, way: str) -> None:
     elif way == "another kind":
         make_sketch("ams", settings=LARGER).save(union)
     else:
-        union.unlink()
-        union.mkdir() if way == "folder" else os.mkfifo(union)
+        make_odd(union, way)
 
 
 WAYS = ["cut", "empty", "folder", "fifo", "another window", "another kind"]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from fleets import forge_parcel, make_sketch, window, write_parcel
+from fleets import forge_parcel, make_odd, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, three, union_of
 from superhosts.core.results import Selection
@@ -146,20 +146,6 @@ def test_rows_of_an_earlier_report_that_make_no_sense_are_set_aside(tmp_path: Pa
     assert {site["site"] for site in node.reports[-1].rows[0]["sites"]} == set(SITES)
     assert rows.with_name(f".{ROWS}.aside").read_text() == text
     assert node.hub.status()["aside"]["last"] == [str(rows)]
-
-
-def make_odd(path: Path, kind: str) -> None:
-    """Put something in a file's place."""
-    if path.exists():
-        path.unlink()
-    if kind == "folder":
-        (path / "deep").mkdir(parents=True)
-    elif kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "loop":
-        path.symlink_to(path.name)
-    else:
-        path.symlink_to("/nonexistent/file")
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])

@@ -86,7 +86,7 @@ class Roster:
             yield found
 
     def told(self, site: str, version: str | None, sent: int | None, spool: tuple[int, int] | None) -> None:
-        """Note what an edge tells about itself; `sent` is its own time (ns). Log when its clock turns wrong or right."""
+        """Note what an edge tells about itself; `sent` is its own time (ns). Log when its clock goes wrong or right."""
         with self._heard(site) as found:
             found.version = version
             found.spool_sketches, found.spool_bytes = spool or (None, None)
