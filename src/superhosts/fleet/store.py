@@ -263,32 +263,26 @@ class WindowStore:
         return sorted(path.name for path in self._windows.iterdir() if parse_window_name(path.name))
 
     def _recover(self, window: str) -> Ledger:
-        """Read a ledger, and add sketches that are in the folder only: the hub was killed in between."""
-        ledger, mended = self._own_ledger(window)
-        for path in self.folder(window).glob("*.cube"):
+        """Read or rebuild a ledger, and add sketches that are in the folder only: the hub was killed in between."""
+        folder = self.folder(window)
+        found, damaged = self.read_ledger(folder / LEDGER, window, f"; made again from what lies in {folder}")
+        before = self._past_ledger(window) if found is None else None  # the window was being restored from the archive
+        reported = found is None and os.path.lexists(folder / UNION)
+        ledger = found or before or Ledger()
+        if reported:
+            revisions = [row.get("revision") for row in self.rows(window) if isinstance(row, dict)]
+            ledger.adopt(Issue(max((each for each in revisions if type(each) is int and each > 0), default=UNKNOWN)))
+        for path in folder.glob("*.cube"):
             if path.name != UNION and not path.name.startswith(".") and not _is_member(path, window):
                 self.quarantine.put(path, "not a sketch of this window")
         for path in self.sketches(window):
             if path.name not in ledger.known:
                 self._enter(ledger, path.name)
         ledger.unreported = ledger.unreported or self.times.wall()  # without a time it would never be retired
-        if mended:
-            write_json(self.folder(window) / LEDGER, asdict(ledger))
+        if damaged or before is not None or reported:
+            write_json(folder / LEDGER, asdict(ledger))
             (self._past / f"{window}.json").unlink(missing_ok=True)  # its content is in the new ledger
         return ledger
-
-    def _own_ledger(self, window: str) -> tuple[Ledger, bool]:
-        """Return a window's ledger, and whether it had to be rebuilt."""
-        path, way = self.folder(window) / LEDGER, f"; made again from what lies in {self.folder(window)}"
-        found, damaged = self.read_ledger(path, window, way)
-        if found is not None:
-            return found, False
-        before = self._past_ledger(window)  # exists if the window was being restored from the archive
-        ledger = before or Ledger()
-        if reported := os.path.lexists(self.folder(window) / UNION):
-            revisions = [row.get("revision") for row in self.rows(window) if isinstance(row, dict)]
-            ledger.adopt(Issue(max((each for each in revisions if type(each) is int and each > 0), default=UNKNOWN)))
-        return ledger, damaged or before is not None or reported
 
     def read_ledger(self, path: Path, window: str, way: str = "") -> tuple[Ledger | None, bool]:
         """Return a ledger, None if it is missing or damaged, and whether it is damaged: then it is set aside."""
