@@ -37,7 +37,7 @@ from superhosts.pipeline.scan import GAPS, GRACE, RunOptions, Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import Limits
 from superhosts.sources.base import Source, SourceCounters
-from superhosts.sources.capture import open_capture
+from superhosts.sources.capture import capture_format, open_capture
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.readers import EventClock, Following
 from traffic import MINUTES, NOON, everything, packet, talk, three_windows, write
@@ -402,7 +402,7 @@ def test_two_folders_with_a_backlog_go_side_by_side(live: Start, tmp_path: Path)
     for name, part in (("a", frames[::2]), ("b", frames[1::2])):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "0", part)
-    slow, fast = Slow(tmp_path / "a", block_bytes=4096, pace=QUICK), folder(tmp_path / "b")
+    slow, fast = Slow(tmp_path / "a", lambda *_: capture_format(4096), pace=QUICK), folder(tmp_path / "b")
     begun = threading.Event()
 
     def wait() -> None:

@@ -22,8 +22,8 @@ from superhosts.errors import InputError, OutputError, SuperhostsError, UsageErr
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import LIMITS, Limits
-from superhosts.sources.capture import CaptureSource, open_capture
-from superhosts.sources.input import Input
+from superhosts.sources.capture import CAPTURES, open_capture
+from superhosts.sources.input import FileSource, Input
 from superhosts.sources.open import open_inputs
 from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, packet, talk, three_windows, write
 
@@ -420,7 +420,7 @@ def test_progress_reaches_the_end(whole: Path) -> None:
     assert seen[-1][0] <= whole.stat().st_size
 
 
-class Asked(CaptureSource):
+class Asked(FileSource):
     """A capture that counts how often it is asked how far it was read."""
 
     asked = 0
@@ -434,7 +434,7 @@ def test_progress_does_not_ask_every_input_after_every_block(tmp_path: Path) -> 
     count, seen = 120, []
     for number in range(count):
         write(tmp_path / f"{number}.pcap", talk("10.0.0.1", 3, NOON + number * SECOND))
-    sources = [Asked(Input(path)) for path in sorted(tmp_path.iterdir())]
+    sources = [Asked(Input(path), lambda _: CAPTURES) for path in sorted(tmp_path.iterdir())]
     list(Scan(sources, Settings(**SMALL), on_progress=lambda *reached: seen.append(reached)))
     assert seen[-1] == (sum(path.stat().st_size for path in tmp_path.iterdir()), 3 * count)
     assert count <= sum(source.asked for source in sources) < 10 * count

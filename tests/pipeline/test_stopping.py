@@ -38,8 +38,8 @@ from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources import readers
 from superhosts.sources.base import Pace, Source, SourceCounters
-from superhosts.sources.capture import CaptureSource, open_capture
-from superhosts.sources.input import Input
+from superhosts.sources.capture import CAPTURES, open_capture
+from superhosts.sources.input import FileSource, Input
 from superhosts.sources.open import open_inputs
 from traffic import NOON, everything, three_windows, write
 
@@ -135,7 +135,7 @@ def test_a_stop_yields_what_a_pipe_has_given(pipe: Pipes, live: Start) -> None:
     assert [result.partial for result in run.results] == [False, True, True]
 
 
-class Flood(CaptureSource):
+class Flood(FileSource):
     """A pipe that never waits: a flood that this machine holds up is one all the same."""
 
     def waits(self) -> bool:
@@ -145,7 +145,7 @@ class Flood(CaptureSource):
 def test_a_stop_in_the_middle_of_a_flood_ends(pipe: Pipes, live: Start) -> None:
     end = pipe()
     pace = replace(QUICK, drain=SOON)  # the end of the reader is waited for, however slow this machine is
-    run = live(Flood(Input(end.path)), pace=pace)
+    run = live(Flood(Input(end.path), lambda _: CAPTURES), pace=pace)
     stopped, frames = threading.Event(), some(400)
 
     def flood() -> None:
@@ -187,7 +187,7 @@ def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes) -> N
     for grace in (None, 30.0):
         for before in (0, 7):  # packets that have come when it is stopped; without any it waits for the first
             end = pipe()
-            run = Live([CaptureSource(Input(end.path, pace))], grace=grace, pace=pace)
+            run = Live([open_capture(Input(end.path, pace))], grace=grace, pace=pace)
             end.send(some(before))
             run.read(before)
             run.until(run.scan.sources[0].waits)
