@@ -243,7 +243,7 @@ class FileSource(Source):
                 reader.close()
             self._first_time = _begin(self._opening, block)
         else:
-            self._reader = self._open(self.counters, self.wants)
+            self._reader = self._reader or self._open(self.counters, self.wants)
             opening, self._first = read_first(self._reader)
             self._first_time = _begin(opening, self._first)
         self._first_known = True
