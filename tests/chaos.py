@@ -194,17 +194,6 @@ class Fleet:
                 node.start()
         self.check()
 
-    def stamp_ahead(self, site: str, numbers: Sequence[int], seconds: int) -> None:
-        """Give windows of a site timestamps in the future. They are then left out of the expected result."""
-        right = [path for paths in self.captures.values() for path in paths]
-        for number in numbers:
-            path = self.captures[site][number]
-            right.remove(path)
-            (batch,) = (batch for block in open_capture(path).blocks() for batch in block)
-            shifted = PacketBatch(4, batch.src, batch.dst, batch.time + seconds * 10**9)
-            write_capture(path, [(shifted,)])
-        self.truth = one_process(right, f"{SECONDS}s")
-
     def packets_read(self, site: str) -> int:
         status = read_json(self.folder / f"spool-{site}" / "status.json")
         return 0 if status is None else int(status["scan"]["packets"])
