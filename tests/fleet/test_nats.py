@@ -141,7 +141,7 @@ def test_sketches_of_several_sites_arrive_as_they_were(tmp_path: Path, broker: B
 def test_the_oldest_sketches_go_first(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     sent = fill(spool, "ams", 11, 1000)
-    receiver, sender = make_receiver(broker, at_once=1), make_sender(broker, "ams", together=1)
+    receiver, sender = make_receiver(broker), make_sender(broker, "ams", together=1)
     with running(receiver.run, intake), running(sender.run, spool):
         eventually(lambda: not spool.waiting())
     assert [name for name, _ in intake.calls] == sorted(sent)

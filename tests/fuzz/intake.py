@@ -167,8 +167,8 @@ class Wire:
     async def publish(self, subject: str, data: bytes = b"", **_: Any) -> None:
         self.published.append((subject, data))
 
-    async def consumer_info(self, *_: Any) -> Any:
-        return SimpleNamespace(num_pending=0, num_ack_pending=0)
+    async def stream_info(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(state=SimpleNamespace(subjects=None))  # an empty queue
 
 
 def pieces_of(name: str, data: bytes) -> list[tuple[dict[str, str], bytes]]:

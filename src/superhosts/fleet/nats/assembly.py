@@ -159,28 +159,22 @@ class Assembler:
         clock: Callable[[], float],
         *,
         largest: int,
-        at_once: int = AT_ONCE,
         patience: Patience = DEFAULT_PATIENCE,
     ) -> None:
-        """No sketch has more than `largest` bytes; `at_once` sketches are handed in at once."""
+        """No sketch has more than `largest` bytes."""
         self.quotas, self.roster, self.admitted, self.clock = quotas, quotas.roster, admitted, clock
         self.counters = ReceiveCounters()
         self.say = SiteLog(say, clock=clock)
         self.link: Link | None = None
-        self.largest = largest
-        self._at_once, self._patience = at_once, patience
+        self.largest, self._patience = largest, patience
         self._last_complaint = ""
 
-    def begin(self, intake: Intake, on_piece: Callable[[str, str], None]) -> None:
-        """Forget all arriving sketches, and hand in to this intake from now on.
-
-        `on_piece` gets the site and the sketch of every new piece, and of every piece that waits for a quota.
-        """
+    def begin(self, intake: Intake) -> None:
+        """Forget all arriving sketches, and hand in to this intake from now on."""
         self.jobs = Jobs()
         self.assemblies: dict[str, Assembly] = {}  # by the name of the sketch
-        self._intake, self._on_piece = intake, on_piece
-        self._begun = 0
-        self._accepting = asyncio.Semaphore(self._at_once)
+        self._intake, self._begun = intake, 0
+        self._accepting = asyncio.Semaphore(AT_ONCE)
 
     def is_admitted(self, site: str) -> bool:
         admitted = self.admitted()
@@ -241,7 +235,7 @@ class Assembler:
                 self.counters.malformed += 1
                 return NEVER
             if not self.quotas.allows(site, bytes=size):
-                return self._slow(site, message)
+                return self._slow(message)
             chunk = Chunk.parse(message.headers, len(message.data))
         except UsageError as error:
             self.counters.malformed += 1
@@ -265,7 +259,7 @@ class Assembler:
                 return self._wait_for_room(site, message)
             if not self.quotas.allows(site, sketches=1):
                 self.quotas.give_back(site, size)  # it will be counted when it comes again
-                return self._slow(site, message)
+                return self._slow(message)
             if assembly is not None:
                 await self._discard(assembly)
             self._begun += 1
@@ -274,10 +268,9 @@ class Assembler:
             self.assemblies[chunk.name] = assembly
         return await self._add(assembly, chunk, message)
 
-    def _slow(self, site: str, message: Msg) -> bytes:
+    def _slow(self, message: Msg) -> bytes:
         """Defer a message of a site that is over its quota: it stays in the queue, where a site has its share."""
         self.counters.slowed += 1
-        self._on_piece(site, (message.headers or {}).get("Superhosts-Name", ""))
         return _again(retry_delay(_deliveries(message), self._patience.pause, LONGEST_SLOWED))
 
     async def _refuse(self, site: str, chunk: Chunk, reason: str) -> bytes:
@@ -332,7 +325,6 @@ class Assembler:
         assembly.have[chunk.number] = 1
         assembly.missing -= 1
         assembly.touched = self.clock()
-        self._on_piece(assembly.site, chunk.name)
         if assembly.whole:
             self._hand_in(assembly)
         return ACK

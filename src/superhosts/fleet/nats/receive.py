@@ -28,7 +28,7 @@ from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MAX_REASON, RESEND, LinkStatus, Receipt, Say
 from superhosts.fleet.nats import messages
-from superhosts.fleet.nats.assembly import AT_ONCE, DEFAULT_PATIENCE, Admitted, Assembler, Patience
+from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, Admitted, Assembler, Patience
 from superhosts.fleet.nats.connection import Link, LinkDownError, UnfitServerError, connect, keep_connected, race
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.sites import Quotas, Roster
@@ -42,13 +42,9 @@ MIN_PIECES = 64  # pieces of one site that even the smallest queue takes
 NO_ROOM = {10002, 10023, 10047}  # error codes of a server that has less space than the stream needs
 IDENTITY_FILE = "identity.json"  # in the hub's state folder
 CHECKS = 6  # of another hub's queue before it counts as abandoned
-MAX_MISSING = 2_000  # unknown names of one site to remember; more must be invented
 ANSWERS_AT_ONCE = 2  # for all sites; Python has few threads for disk access
 LOOK_EVERY = 10.0  # seconds between two looks at how much is left of what waited at the start
-FORGET_EVERY = 60.0  # seconds between two looks for names that were asked for long ago
-FORGOTTEN = 600.0  # seconds after which a name that was asked for is forgotten
 INBOX = "_HUBBOX"  # no site may subscribe to it
-ANSWER_PATIENCE = 30.0  # seconds, besides the server's own timeout, until a sketch that does not come counts as lost
 
 
 class Identity(NamedTuple):
@@ -205,10 +201,8 @@ async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, in
 class Questions:
     """Answers edges that ask for missing receipts. Sketches that the hub does not have may still be in the queue."""
 
-    def __init__(self, assembler: Assembler, intake: Intake, patience: float) -> None:
-        """Request a sketch again if it is neither arriving nor queued, or has not come for `patience` seconds."""
-        self._assembler, self._intake, self._patience = assembler, intake, patience
-        self._missing: dict[str, dict[str, float]] = {}  # by site: names, and when each was first asked for
+    def __init__(self, assembler: Assembler, intake: Intake) -> None:
+        self._assembler, self._intake = assembler, intake
         self._answering = asyncio.Semaphore(ANSWERS_AT_ONCE)
         self._asking: set[str] = set()  # sites with a question that is being answered; an edge asks one at a time
 
@@ -254,34 +248,19 @@ class Questions:
         known = await asyncio.to_thread(lambda: {name: self._intake.known(name) for name in names})
         answer = [receipt for receipt in known.values() if receipt is not None]
         unknown = [name for name in names if known[name] is None and name not in arriving]
-        if unknown:
-            queued, now = await self._is_queued(), self._assembler.clock()
-            asked = self._missing.setdefault(site, {})
+        if unknown and not await self._is_queued(site):
             for name in unknown:
-                if self._assembler.is_arriving(name):  # it has begun to arrive meanwhile
-                    continue
-                since = asked.setdefault(name, now)
-                if not queued or now - since > self._patience:
-                    asked.pop(name)
+                if not self._assembler.is_arriving(name):  # otherwise it has begun to arrive meanwhile
                     answer.append(Receipt(name, RESEND, "not here"))
-            while len(asked) > MAX_MISSING:
-                del asked[next(iter(asked))]
         return answer
 
-    def found(self, site: str, name: str) -> None:
-        self._missing.get(site, {}).pop(name, None)
-
-    def forget(self, old: float) -> None:
-        recent = {site: {name: at for name, at in names.items() if at > old} for site, names in self._missing.items()}
-        self._missing = {site: names for site, names in recent.items() if names}
-
-    async def _is_queued(self) -> bool:
-        """Return True if the server has pieces that this hub has not processed."""
-        link = self._assembler.link
-        if link is None:
+    async def _is_queued(self, site: str) -> bool:
+        """Return True if the server has pieces of a site that this hub has not stored."""
+        if self._assembler.link is None:
             return True
-        info = await link.jetstream.consumer_info(messages.STREAM, messages.CONSUMER)
-        return bool(info.num_pending or info.num_ack_pending)
+        subject = f"superhosts.from.{site}.chunk"
+        info = await self._assembler.link.jetstream.stream_info(messages.STREAM, subjects_filter=subject)
+        return bool(info.state.subjects)
 
 
 class NatsReceiver:
@@ -294,7 +273,6 @@ class NatsReceiver:
         cap: int = 4 << 30,
         largest: int = messages.LARGEST,
         ack_wait: float = 60.0,
-        at_once: int = AT_ONCE,
         patience: Patience = DEFAULT_PATIENCE,
         admitted: Admitted = lambda: None,
         quotas: Quotas | None = None,
@@ -309,7 +287,7 @@ class NatsReceiver:
         self._options, self._say = options, say
         self._owner, self._cap, self._ack_wait = owner, cap, ack_wait
         quotas = Quotas(roster=Roster(say)) if quotas is None else quotas
-        self.assembler = Assembler(say, quotas, admitted, clock, largest=largest, at_once=at_once, patience=patience)
+        self.assembler = Assembler(say, quotas, admitted, clock, largest=largest, patience=patience)
         self.counters = self.assembler.counters
         self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
         self._earlier: tuple[api.StreamState, api.StreamState] | None = None  # of the queue: at the start, and now
@@ -362,8 +340,8 @@ class NatsReceiver:
 
     def begin(self, intake: Intake) -> None:
         """Forget all arriving sketches, and hand in to this intake from now on."""
-        self.questions = Questions(self.assembler, intake, self._ack_wait + ANSWER_PATIENCE)
-        self.assembler.begin(intake, self.questions.found)
+        self.questions = Questions(self.assembler, intake)
+        self.assembler.begin(intake)
 
     async def _run(self, intake: Intake, stop: threading.Event) -> None:
         self.begin(intake)
@@ -395,7 +373,7 @@ class NatsReceiver:
 
     async def _tick(self, link: Link) -> None:
         """Do periodic work: retry failed sketches, give up incomplete ones, remove what other sites have sent."""
-        forgot = looked = self.assembler.clock()
+        looked = self.assembler.clock()
         while True:
             await asyncio.sleep(0.5)
             now = self.assembler.clock()
@@ -405,9 +383,6 @@ class NatsReceiver:
                 looked = now
                 with contextlib.suppress(nats.errors.Error):  # the next look tells
                     await self._look_at_queue(link)
-            if now - forgot > FORGET_EVERY:
-                forgot = now
-                self.questions.forget(now - FORGOTTEN)
 
     async def expel(self) -> None:
         """When the admitted sites have changed, remove what other sites have sent or are sending."""
