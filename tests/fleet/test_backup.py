@@ -75,17 +75,17 @@ def test_a_hub_goes_on_where_the_copy_was_made(tmp_path: Path) -> None:
 def test_a_window_that_changes_meanwhile_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path, grace=3600.0)
     send(node, "ams", 0)
-    ledger, real = next(tmp_path.glob(f"state/windows/*/{LEDGER}")), backup._link_files
+    ledger, real = next(tmp_path.glob(f"state/windows/*/{LEDGER}")), backup._link_file
     changes = [1, 1, 1]
 
-    def change(source: Path, target: Path) -> None:
-        real(source, target)
-        if source == ledger.parent and changes:
+    def change(source: Path, target: Path) -> bool:
+        if source == ledger and changes:
             changes.pop()
             fresh = shutil.copy(ledger, tmp_path / "fresh")
             Path(fresh).replace(ledger)
+        return real(source, target)
 
-    monkeypatch.setattr(backup, "_link_files", change)
+    monkeypatch.setattr(backup, "_link_file", change)
     assert save_state(tmp_path / "state", tmp_path / "hub.tar").windows == 1
     assert changes == []
     changes += [1] * 1000

@@ -20,6 +20,7 @@ from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.edge import JUMPS_SAID, Edge, EdgeTiming, LocalRows, Position, check_settings
 from superhosts.fleet.spool import Spool
+from superhosts.output.delivery import BackgroundOutput, DeliveryOptions
 from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.registry import open_destination
 from superhosts.output.report import Report
@@ -407,53 +408,33 @@ class Flaky(Destination):
         self.windows.append(report.window)
 
 
-def results(count: int) -> list[WindowResult]:
-    return [WindowResult(Window(start, start + 1), SuperHosts.none(), Sketch(), 0) for start in range(count)]
+def test_rows_wait_in_the_queue_of_their_destination_and_are_written_in_order() -> None:
+    flaky, said = Flaky(), []
+    results = [WindowResult(Window(start, start + 1), SuperHosts.none(), Sketch(), 0) for start in range(3)]
+    options = DeliveryOptions(say=said.append, first_pause=0.01, last_pause=0.01)
+    with Destinations([BackgroundOutput(flaky, options)]) as destinations:
+        rows = LocalRows(destinations, said.append)
+        for result in results:
+            rows.add(result)
+        assert rows.status() == {"waiting": 3, "lost": 0, "reopened": 0}
+        assert "flaky does NOT TAKE reports: no space left" in said[0]
+        flaky.broken = False
+    assert flaky.windows == [result.window for result in results]
+    assert said[1:] == ["flaky takes reports again"]
 
 
-def test_reports_that_failed_are_written_in_order_with_a_later_window() -> None:
-    destination, said = Flaky(), []
-    rows = LocalRows(Destinations([destination]), said.append)
-    first, second, third = results(3)
-    rows.add(first)
-    rows.add(second)
-    assert rows.status() == {"waiting": 2, "lost": 0, "reopened": 0}
-    assert len(said) == 1
-    assert "ROWS NOT WRITTEN: flaky: no space left" in said[0]
-    destination.broken = False
-    rows.add(third)
-    assert destination.windows == [first.window, second.window, third.window]
-    assert said[1:] == ["rows are written again"]
-
-
-def test_the_oldest_reports_are_lost_when_too_many_wait() -> None:
-    destination, said = Flaky(), []
-    rows = LocalRows(Destinations([destination]), said.append, max_waiting=2)
-    made = results(4)
-    for result in made[:3]:
-        rows.add(result)
-    assert rows.status() == {"waiting": 2, "lost": 1, "reopened": 0}
-    destination.broken = False
-    rows.add(made[3])
-    assert destination.windows == [result.window for result in made[1:]]
-    assert said[-1] == "rows are written again; reports lost: 1"
-
-
-def test_reports_that_wait_at_the_end_are_an_error() -> None:
-    rows, errors = LocalRows(Destinations([Flaky()]), print), []
-    for result in results(2):
-        rows.add(result)
-    rows.finish(errors.append)
-    assert [str(error) for error in errors] == ["reports that --output never got: 2"]
-    assert errors[0].exit_status == 4
-    assert rows.status() == {"waiting": 0, "lost": 2, "reopened": 0}
+def test_a_destination_without_a_queue_that_fails_does_not_stop_the_edge() -> None:
+    flaky, said = Flaky(), []
+    rows = LocalRows(Destinations([flaky]), said.append)
+    rows.add(WindowResult(Window(0, 1), SuperHosts.none(), Sketch(), 0))
+    assert said == ["ROWS NOT WRITTEN: flaky: no space left; sketches are sent all the same"]
 
 
 def test_a_reopened_window_keeps_its_first_rows() -> None:
     destination, said = Flaky(), []
     destination.broken = False
     rows = LocalRows(Destinations([destination]), said.append)
-    (first,) = results(1)
+    first = WindowResult(Window(0, 1), SuperHosts.none(), Sketch(), 0)
     for _ in range(3):
         rows.add(first)
     assert destination.windows == [first.window]

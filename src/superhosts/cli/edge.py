@@ -151,8 +151,6 @@ def watch(
         if not warned:
             warn_of_wrong_inner(scan.counters)
         _deliver(run, spool, on_turn, patient=all(source.replays for source in scan.sources))
-    if rows is not None:
-        rows.finish(errors.add)
     status.write(now=True)
     if refused := spool.counters.refused:
         errors.found.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))

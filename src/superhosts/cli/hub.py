@@ -159,7 +159,7 @@ def hub(options: HubOptions) -> None:
             status.write()
             monitor.beat()
 
-        merging.run(stop, on_turn=on_turn, on_merged=monitor.beat)
+        merging.run(stop, on_turn=on_turn)
         status.write(now=True)
     accepted, refused, counters = intake.counters.accepted, intake.counters.refused, merging.counters
     text = counted(accepted, "sketch", "sketches") + (f", {refused:,} REFUSED" if refused else "")

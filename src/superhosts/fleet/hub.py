@@ -159,18 +159,8 @@ class Hub:
     def _newest(self) -> float:
         return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
 
-    def run(
-        self,
-        stop: threading.Event,
-        *,
-        on_turn: Callable[[], None] = lambda: None,
-        on_merged: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Report windows until told to stop; `on_turn` is called about once a second, and after each report.
-
-        `on_merged` is called after each sketch, too: a window of hundreds takes minutes.
-        """
-        self._merger.on_merged = on_merged
+    def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
+        """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
         on_turn()  # it is ready, however much is to be merged first
         while not stop.is_set():
             self._intake.arrived.wait(1.0)

@@ -39,7 +39,7 @@ def check_installed() -> None:
 def open_endpoint(place: Place, health: Health, readings: Sequence[Callable[[], Iterator[Any]]]) -> Server:
     """Listen, and answer from then on. Raise OutputError or MissingExtraError if that is not possible.
 
-    Readings yield families of prometheus_client (`metrics.py`). Metrics of the process (process_…) are added.
+    Readings yield families of prometheus_client (`monitor.py`). Metrics of the process (process_…) are added.
     """
     check_installed()
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
