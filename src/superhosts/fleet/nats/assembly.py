@@ -325,7 +325,7 @@ class Assembler:
         assembly.have[chunk.number] = 1
         assembly.missing -= 1
         assembly.touched = self.clock()
-        if assembly.whole:
+        if assembly.missing == 0:
             self._hand_in(assembly)
         return ACK
 
