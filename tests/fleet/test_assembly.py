@@ -66,7 +66,7 @@ class Arrival:
         return self.admitted
 
     def begin(self) -> None:
-        self.receiver.begin(self.intake)
+        self.receiver.assembler.begin(self.intake)
         self.receiver.assembler.link = self.link
 
     async def take(self, piece: tuple[Chunk, bytes], site: str = "ams") -> None:

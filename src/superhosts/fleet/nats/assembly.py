@@ -1,4 +1,4 @@
-"""Assembles the pieces of sketches that a hub receives, hands complete sketches to the intake, and sends receipts.
+"""Assembles the pieces of sketches that a hub receives, hands complete sketches to the intake, and gives receipts.
 
 A piece leaves the server's queue when it is on this disk. That guarantees nothing: the guarantee is the receipt for the
 whole sketch, without which the edge asks, and sends again what a hub that was killed has lost.
@@ -26,10 +26,11 @@ from superhosts.core.text import printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
 from superhosts.fleet.intake import Intake
-from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, Receipt, Say, retry_delay
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say, retry_delay
 from superhosts.fleet.names import SketchId
+from superhosts.fleet.nats import messages
 from superhosts.fleet.nats.connection import Link
-from superhosts.fleet.nats.messages import MIN_STEP, Chunk, encode_receipt, mismatch, parse_wire, site_of
+from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.sites import Quotas, SiteLog
 
 ACK, NEVER = b"+ACK", b"+TERM"
@@ -37,6 +38,7 @@ MAX_ARRIVING = 32  # sketches of one site that may arrive at once
 MAX_LARGE = 4  # how many of them may have the largest size: an edge sends that many at once
 SILENCE = 5.0  # seconds without a new piece, after which a question suggests that pieces are lost
 AT_ONCE = 2  # sketches to hand in at once
+ANSWERS_AT_ONCE = 2  # for all sites; Python has few threads for disk access
 TRIES = 6  # deliveries of a piece that exceeds its site's share; then it leaves the queue
 LONGEST = 300.0  # longest time in seconds before a piece is delivered again
 LONGEST_SLOWED = 60.0  # longest time in seconds before a piece is delivered again that is over its site's quota
@@ -174,7 +176,8 @@ class Assembler:
         self.jobs = Jobs()
         self.assemblies: dict[str, Assembly] = {}  # by the name of the sketch
         self._intake, self._begun = intake, 0
-        self._accepting = asyncio.Semaphore(AT_ONCE)
+        self._accepting, self._answering = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(ANSWERS_AT_ONCE)
+        self._asking: set[str] = set()  # sites with a question that is being answered; an edge asks one at a time
 
     def is_admitted(self, site: str) -> bool:
         admitted = self.admitted()
@@ -193,7 +196,7 @@ class Assembler:
                 await self.link.client.publish(subject, data, headers=headers)
 
     async def _give_receipt(self, site: str, receipt: Receipt) -> None:
-        await self.publish(f"superhosts.to.{site}", encode_receipt(receipt))
+        await self.publish(f"superhosts.to.{site}", messages.encode_receipt(receipt))
 
     def of(self, site: str) -> list[Assembly]:
         return [each for each in self.assemblies.values() if each.site == site]
@@ -222,14 +225,14 @@ class Assembler:
 
     async def _place(self, message: Msg) -> bytes:
         """Store a piece, refuse it or defer it; return the answer to the server."""
-        size = max(len(message.data), MIN_STEP)  # tiny messages cost work, too
+        size = max(len(message.data), messages.MIN_STEP)  # tiny messages cost work, too
         try:
-            site = site_of(message.subject)
+            site = messages.site_of(message.subject)
             if not self.is_admitted(site):
                 self.counters.expelled += 1
                 return NEVER
             # The edge keeps a sketch of another version, and learns the reason from the answer to its next question.
-            why = mismatch(parse_wire(message.headers), "this hub", f"the edge of {site}")
+            why = messages.mismatch(messages.parse_wire(message.headers), "this hub", f"the edge of {site}")
             self.roster.mismatched(site, why)
             if why:
                 self.counters.malformed += 1
@@ -378,6 +381,55 @@ class Assembler:
                 self._hand_in(assembly)
             elif not assembly.whole and now - assembly.touched > self._patience.abandon:
                 await self.give_up(assembly)
+
+    async def take_question(self, message: Msg) -> None:
+        """Answer an edge that asks for missing receipts, in the background, unless its site asks too fast."""
+        try:
+            site = messages.site_of(message.subject)
+        except UsageError:
+            return
+        # The hub has all permissions, so a site must not be able to choose where it publishes. A server that isolates
+        # sites in accounts replaces the address by one of its own (_R_), which no client can use.
+        if not message.reply.startswith((f"_INBOX.{site}.", "_R_.")) or not self.is_admitted(site):
+            return
+        edge = messages.PeerInfo.parse(message.headers)
+        self.roster.told(site, edge.version, edge.sent, edge.spool)
+        self.roster.mismatched(site, messages.mismatch(edge.wire, "this hub", f"the edge of {site}"))
+        if site in self._asking:
+            self.counters.unanswered += 1
+        else:
+            self._asking.add(site)
+            self.jobs.start(self._answer(site, message))
+
+    async def _answer(self, site: str, message: Msg) -> None:
+        try:
+            async with self._answering:
+                self.counters.questions += 1
+                receipts = await self._receipts(site, messages.decode_names(message.data, site))
+                self.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
+                headers = messages.own_info(notice=self.quotas.notice(site)).headers()
+                await self.publish(message.reply, messages.encode_receipts(receipts), headers)
+        except Exception as error:  # the edge will ask again
+            self.counters.failures += 1
+            said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
+            self.complain(site, "questions that could not be answered", f"a question of {site}: {said}")
+        finally:
+            self._asking.discard(site)
+
+    async def _receipts(self, site: str, names: list[str]) -> list[Receipt]:
+        """Return what became of sketches; those that are neither here nor on their way are asked for again."""
+        arriving = set(filter(self.is_arriving, names))
+        known = await asyncio.to_thread(lambda: {name: self._intake.known(name) for name in names})
+        answer = [receipt for receipt in known.values() if receipt is not None]
+        unknown = [name for name in names if known[name] is None and name not in arriving]
+        if unknown and self.link is not None:
+            # The queue has what was sent and is not on this disk.
+            subject = f"superhosts.from.{site}.chunk"
+            queue = (await self.link.jetstream.stream_info(messages.STREAM, subjects_filter=subject)).state
+            if not queue.subjects:
+                lost = (name for name in unknown if not self.is_arriving(name))  # it may have begun to arrive meanwhile
+                answer += [Receipt(name, RESEND, "not here") for name in lost]
+        return answer
 
 
 def _again(pause: float) -> bytes:

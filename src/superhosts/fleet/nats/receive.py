@@ -1,6 +1,7 @@
-"""The hub's end of the link over NATS: the queue at the server, the connection, and the questions of edges.
+"""The hub's end of the link over NATS: the queue at the server, and the connection.
 
-`assembly` turns the pieces of sketches into sketches. Everything of a site that is no longer admitted leaves the queue.
+`assembly` turns the pieces of sketches into sketches, and answers the questions of edges. Everything of a site that
+is no longer admitted leaves the queue.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.intake import Intake
-from superhosts.fleet.link import MAX_REASON, RESEND, LinkStatus, Receipt, Say
+from superhosts.fleet.link import LinkStatus, Say
 from superhosts.fleet.nats import messages
 from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, Admitted, Assembler, Patience
 from superhosts.fleet.nats.connection import Link, LinkDownError, UnfitServerError, connect, keep_connected, race
@@ -42,7 +43,6 @@ MIN_PIECES = 64  # pieces of one site that even the smallest queue takes
 NO_ROOM = {10002, 10023, 10047}  # error codes of a server that has less space than the stream needs
 IDENTITY_FILE = "identity.json"  # in the hub's state folder
 CHECKS = 6  # of another hub's queue before it counts as abandoned
-ANSWERS_AT_ONCE = 2  # for all sites; Python has few threads for disk access
 LOOK_EVERY = 10.0  # seconds between two looks at how much is left of what waited at the start
 INBOX = "_HUBBOX"  # no site may subscribe to it
 
@@ -198,71 +198,6 @@ async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, in
     return gone
 
 
-class Questions:
-    """Answers edges that ask for missing receipts. Sketches that the hub does not have may still be in the queue."""
-
-    def __init__(self, assembler: Assembler, intake: Intake) -> None:
-        self._assembler, self._intake = assembler, intake
-        self._answering = asyncio.Semaphore(ANSWERS_AT_ONCE)
-        self._asking: set[str] = set()  # sites with a question that is being answered; an edge asks one at a time
-
-    async def take(self, message: Msg) -> None:
-        """Answer a question in the background, unless its site asks too fast."""
-        hub = self._assembler
-        try:
-            site = messages.site_of(message.subject)
-        except UsageError:
-            return
-        # The hub has all permissions, so a site must not be able to choose where it publishes. A server that isolates
-        # sites in accounts replaces the address by one of its own (_R_), which no client can use.
-        if not message.reply.startswith((f"_INBOX.{site}.", "_R_.")) or not hub.is_admitted(site):
-            return
-        edge = messages.PeerInfo.parse(message.headers)
-        hub.roster.told(site, edge.version, edge.sent, edge.spool)
-        hub.roster.mismatched(site, messages.mismatch(edge.wire, "this hub", f"the edge of {site}"))
-        if site in self._asking:
-            hub.counters.unanswered += 1
-            return
-        self._asking.add(site)
-        hub.jobs.start(self._answer(site, message))
-
-    async def _answer(self, site: str, message: Msg) -> None:
-        hub = self._assembler
-        try:
-            async with self._answering:
-                hub.counters.questions += 1
-                receipts = await self._receipts(site, messages.decode_names(message.data, site))
-                hub.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
-                headers = messages.own_info(notice=hub.quotas.notice(site)).headers()
-                await hub.publish(message.reply, messages.encode_receipts(receipts), headers)
-        except Exception as error:  # the edge will ask again
-            hub.counters.failures += 1
-            said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
-            hub.complain(site, "questions that could not be answered", f"a question of {site}: {said}")
-        finally:
-            self._asking.discard(site)
-
-    async def _receipts(self, site: str, names: list[str]) -> list[Receipt]:
-        """Return what became of sketches; those that are neither here nor on their way are asked for again."""
-        arriving = set(filter(self._assembler.is_arriving, names))
-        known = await asyncio.to_thread(lambda: {name: self._intake.known(name) for name in names})
-        answer = [receipt for receipt in known.values() if receipt is not None]
-        unknown = [name for name in names if known[name] is None and name not in arriving]
-        if unknown and not await self._is_queued(site):
-            for name in unknown:
-                if not self._assembler.is_arriving(name):  # otherwise it has begun to arrive meanwhile
-                    answer.append(Receipt(name, RESEND, "not here"))
-        return answer
-
-    async def _is_queued(self, site: str) -> bool:
-        """Return True if the server has pieces of a site that this hub has not stored."""
-        if self._assembler.link is None:
-            return True
-        subject = f"superhosts.from.{site}.chunk"
-        info = await self._assembler.link.jetstream.stream_info(messages.STREAM, subjects_filter=subject)
-        return bool(info.state.subjects)
-
-
 class NatsReceiver:
     def __init__(
         self,
@@ -338,13 +273,8 @@ class NatsReceiver:
         self._ready = ready
         asyncio.run(self._run(intake, stop))
 
-    def begin(self, intake: Intake) -> None:
-        """Forget all arriving sketches, and hand in to this intake from now on."""
-        self.questions = Questions(self.assembler, intake)
-        self.assembler.begin(intake)
-
     async def _run(self, intake: Intake, stop: threading.Event) -> None:
-        self.begin(intake)
+        self.assembler.begin(intake)
         await keep_connected(lambda: self._session(stop), stop, self._status, timing=self._options.timing)
         await self.assembler.jobs.finish()
 
@@ -358,7 +288,7 @@ class NatsReceiver:
                 self.assembler.say("", "queues", f"took over the queue of a hub{where} that no longer runs")
             self._expelled_for = None
             await self._look_at_queue(link)
-            await link.client.subscribe(messages.QUESTIONS, cb=self.questions.take)
+            await link.client.subscribe(messages.QUESTIONS, cb=self.assembler.take_question)
             self.counters.connects += 1
             self._status.up()
             if self.counters.connects == 1:
