@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from isolation import isolate
+from superhosts.lab.lineup import RIVALS
 
-RIVALS = ("dcds", "vbfa", "gse", "filter", "spreadsketch", "rgs", "pairsample")
 Step = Callable[[], Any]
 CAPTURES = Path(__file__).parent / "first_hour" / "captures"
 KNOWN = ["--inner", "10.0.0.0/8", "--threshold", "100"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import naive
 from superhosts.core import device
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
+from superhosts.detectors.cbaa import addressing
 from superhosts.detectors.engines.base import GpuTuning, Tuning
 from superhosts.detectors.estimate import saturation_of
 from superhosts.lab.rivals import dcds, gse, spreadsketch, vbfa
@@ -144,12 +145,12 @@ def test_dcds_drops_combinations_beyond_the_last_address():
 
 @given(st.integers(0, (1 << 32) - 1), st.sampled_from([LONG, TINY, dcds.Geometry(2, (1 << 20, 4099), 6)]))
 def test_columns_of_dcds_give_the_address_back(number, geometry):
-    before, inverses = geometry.check().steps
+    before, inverses = geometry.check().layout().factors.tolist()
     found = 0
     for array in range(geometry.reversible):
         modulus = geometry.moduli[array]
-        column = int(dcds.column_of.py_func(number, modulus))
-        found = dcds.garner_step.py_func(found, column, modulus, before[array], inverses[array])
+        column = int(addressing.remainder.py_func(number, modulus))
+        found = addressing.garner_step.py_func(found, column, modulus, before[array], inverses[array])
         assert found == number % (before[array] * modulus)
     assert found == number
 
@@ -167,7 +168,7 @@ def test_dcds_on_a_gpu(bits, big, peers):
     expected = searched(on_cpu, 80)
     assert {mangled(host) for host in hosts[: big * peers].tolist()} <= expected.keys()
     assert searched(on_gpu, 80) == expected
-    assert on_gpu.super_hosts(80).to_dict() == on_cpu.super_hosts(80).to_dict()  # The lists of hot columns are reset.
+    assert on_gpu.super_hosts(80).to_dict() == on_cpu.super_hosts(80).to_dict()  # Counters are reset.
     assert on_gpu.estimate(int(hosts[0])) == on_cpu.estimate(int(hosts[0]))
 
 

@@ -16,6 +16,7 @@ from superhosts.core import defaults
 from superhosts.core.device import check_device
 from superhosts.core.units import parse_count, parse_duration, parse_share
 from superhosts.errors import UsageError
+from superhosts.lab.lineup import RIVALS
 from superhosts.sources.tables.mapping import parse_map
 from superhosts.sources.tables.options import EXPORT_FORMATS, FORMAT_NAMES, WHICH_TIME, TableOptions
 from superhosts.ui.endpoint import parse_place
@@ -41,7 +42,7 @@ def _check_map(text: str) -> None:
 
 
 # Names of detectors, written out because the registry is slow to load; tests/cli/test_structure.py compares them.
-DETECTORS = "cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter, spreadsketch, pairsample or rgs"
+DETECTORS = " or ".join(f"cube, cbaa, cbaa-paper, exact, {', '.join(RIVALS)}".rsplit(", ", 1))
 MERGED_BY_BATCH = "cube, cbaa, cbaa-paper or exact"
 MERGED_BY_HUBS = "cube, cbaa or cbaa-paper"
 HUB_STATE = Path("superhosts-hub")

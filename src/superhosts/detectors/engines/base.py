@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import choose_device, gpus_of
 from superhosts.core.hashing import Key
-from superhosts.core.pairs import Addresses, Batches, words_to_column
+from superhosts.core.pairs import Batches, words_to_column
 from superhosts.cubefile.container import Take
 from superhosts.errors import DeviceWarning, GpuMemoryError
 
@@ -142,18 +142,12 @@ class Engine(ABC):
     def size(self) -> int:
         return int(self.geometry.memory) + self.host_memory
 
-    # An engine has `update` or `update_batches`: each calls the other.
-
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Add a batch of pairs. The engine may write them later, but the caller may reuse its arrays on return.
+    @abstractmethod
+    def update_batches(self, batches: Batches) -> None:
+        """Add batches of pairs. The engine may write them later, but the caller may reuse its arrays on return.
 
         For arrays on a GPU this holds for work on the default stream or on the stream to which the arrays belong.
         """
-        self.update_batches([(hosts, peers)])
-
-    def update_batches(self, batches: Batches) -> None:
-        for hosts, peers in batches:
-            self.update(hosts, peers)
 
     def is_compiled(self) -> bool:
         """Return True if the kernels for updates and searches need not be compiled."""
@@ -210,7 +204,7 @@ class Engine(ABC):
 
     def copy_from(self, other: Engine) -> None:
         """Take over the state of another engine of the same geometry. This one must be new."""
-        self.load(other.arrays())
+        self.merge(other)
 
     def unite(self, one: Engine, other: Engine) -> None:
         """Become the union of two engines of the same geometry. This one must be new."""
@@ -276,11 +270,12 @@ class SeveralEngines(Front):
             self._others_used = False
         return first
 
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        engine = self.engines[self._turn]
-        self._others_used = self._others_used or self._turn > 0  # Set first, so that it holds even when interrupted.
-        self._turn = (self._turn + 1) % len(self.engines)
-        engine.update(hosts, peers)
+    def update_batches(self, batches: Batches) -> None:
+        for batch in batches:
+            engine = self.engines[self._turn]
+            self._others_used = self._others_used or self._turn > 0  # Set first, so that it holds if interrupted.
+            self._turn = (self._turn + 1) % len(self.engines)
+            engine.update_batches([batch])
 
     def flush(self) -> None:
         for engine in self.engines:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 
 from superhosts.core.device import gpu_count, simulated
-from superhosts.core.pairs import Addresses, Batches
+from superhosts.core.pairs import Batches
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.base import (
@@ -207,24 +207,19 @@ class CudaEngine(Engine):
     # Updates
 
     @on_gpu
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Write a batch. Arrays on this GPU are not copied; the caller may reuse arrays in host memory on return."""
-        self._sums = None
-        if all(is_on_gpu(column) and gpu_of(column) == self.gpu for column in (hosts, peers)):
-            self._write(as_device_array(hosts), as_device_array(peers), self.stream)
-            if has_own_stream(hosts) or has_own_stream(peers):
-                self.stream.synchronize()  # Later work on the array's stream does not wait for our stream.
-        else:
-            self.staging.send([(to_host(hosts), to_host(peers))], self._write_directly)
-
-    @on_gpu
     def update_batches(self, batches: Batches) -> None:
-        if any(is_on_gpu(column) for columns in batches for column in columns):
-            for hosts, peers in batches:
-                self.update(hosts, peers)
-        else:
-            self._sums = None
+        """Write batches. Arrays on this GPU are not copied."""
+        self._sums = None
+        if not any(is_on_gpu(column) for columns in batches for column in columns):
             self.staging.send(batches, self._write_directly)
+            return
+        for hosts, peers in batches:
+            if all(is_on_gpu(column) and gpu_of(column) == self.gpu for column in (hosts, peers)):
+                self._write(as_device_array(hosts), as_device_array(peers), self.stream)
+                if has_own_stream(hosts) or has_own_stream(peers):
+                    self.stream.synchronize()  # Later work on the array's stream does not wait for our stream.
+            else:
+                self.staging.send([(to_host(hosts), to_host(peers))], self._write_directly)
 
     def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
         geometry, tuning = self.geometry, self.tuning.gpu
@@ -304,13 +299,6 @@ class CudaEngine(Engine):
             self._send(other.arrays(), memory)
         self._merge_words(self.memory, memory)
         self._sums = None
-
-    def copy_from(self, other: Engine) -> None:
-        """Take over the state of another engine, without a way through main memory if that is on the same GPU."""
-        if isinstance(other, CudaEngine) and other.gpu == self.gpu:
-            self.merge(other)
-        else:
-            super().copy_from(other)
 
     def _merge_words(self, into: Any, other: Any) -> None:
         """OR the columns, which come first, keep the maximum of each label, and wait."""

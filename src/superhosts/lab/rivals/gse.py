@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key, fold, mangle32, pair_hash
-from superhosts.core.pairs import Addresses
+from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words
@@ -214,8 +214,11 @@ class CpuGse(Engine):
     def host_memory(self) -> int:
         return self.known.memory
 
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        mine, theirs = plain_columns(hosts, peers, self.key)
+    def update_batches(self, batches: Batches) -> None:
+        for hosts, peers in batches:
+            self._write(*plain_columns(hosts, peers, self.key))
+
+    def _write(self, mine: NDArray[np.uint32], theirs: Addresses) -> None:
         start = 0
         while start < len(mine):
             tally = np.array([self.ones, self.known.count])
