@@ -380,9 +380,10 @@ def _detectors(folder: Path) -> Iterator[Step]:
 
 
 def _rivals(folder: Path) -> Iterator[Step]:
+    from detectors import test_laws as laws
     from lab import test_rivals as rivals
 
-    tests = rivals.test_order_repetition_batches_and_clear, rivals.test_merging_equals_having_seen_both_streams
+    tests = laws.test_neither_order_nor_repetition_nor_batches_matter, laws.test_merging_equals_having_seen_both_streams
     yield from cases(folder, *tests, rivals.test_wide_peers, rivals.test_a_scan_may_name_a_rival, rivals=True)
     made = ["--flows", "9k", "--packets", "20k", "--json"]
     yield run("compare", *made, "--windows", "1", "--super-hosts", "2", "--memory", "16MiB")

@@ -152,7 +152,7 @@ made = [
     kernels.make_fill(put, 5, ON_GPU),
     kernels.make_count(64, ON_GPU)[0],
     kernels.make_sum_zeros(tuple(geometry.edges), ON_GPU)[0],
-    kernels.make_measure(cuda.make_column_of(geometry, True), cuda.make_read(geometry), 3, 64),
+    kernels.make_measure(cuda.make_column_of(geometry, giant=True), cuda.make_read(geometry), 3, 64),
     kernels.make_merge(256),
     cuda.make_list_candidates(geometry, ON_GPU)[0],
     cuda.make_verify(geometry, ON_GPU)[0],

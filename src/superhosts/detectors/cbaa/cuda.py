@@ -216,8 +216,7 @@ def make_join(geometry: Any, launch: Launch) -> tuple[Kernel, int]:
 
 
 class CudaCbaa(CudaEngine):
-    def _make_put(self) -> Put:
-        return make_put(self.geometry)
+    make_put, make_column_of = staticmethod(make_put), staticmethod(make_column_of)
 
     def _limit_words(self) -> int:
         return LIMITS + (1 << int(self.geometry.slice_bits))
@@ -234,6 +233,3 @@ class CudaCbaa(CudaEngine):
         join, threads = make_join(geometry, launch)
         candidates = self.words, self.counts, self.limits, self.candidates, self.answer, self.key
         self._start(join, (8 * launch.multiprocessors, threads), stream, candidates)
-
-    def _make_column_of(self) -> Any:
-        return make_column_of(self.geometry)

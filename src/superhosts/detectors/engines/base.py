@@ -11,7 +11,7 @@ import os
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -119,6 +119,26 @@ def sample_batches(key_bits: int) -> Batches:
     words = np.zeros((1, 2), np.uint64)
     hosts = words_to_column(words, key_bits)
     return [(hosts, hosts)] if key_bits == 32 else [(hosts, words), (hosts, np.zeros(1, np.uint64))]
+
+
+def pieces_of(batches: Batches, size: int) -> Iterator[list[tuple[Addresses, Addresses]]]:
+    """Split large batches and gather small ones of the same types, so that pieces have about `size` pairs, or fewer."""
+    piece: list[tuple[Addresses, Addresses]] = []
+    rows = 0
+    for hosts, peers in batches:
+        for start in range(0, len(hosts), size):
+            part = hosts[start : start + size], peers[start : start + size]
+            if piece and (rows + len(part[0]) > size or _kinds(part) != _kinds(piece[0])):
+                yield piece
+                piece, rows = [], 0
+            piece.append(part)
+            rows += len(part[0])
+    if piece:
+        yield piece
+
+
+def _kinds(columns: tuple[Addresses, Addresses]) -> list[Any]:
+    return [(column.dtype, column.shape[1:]) for column in columns]
 
 
 class Engine(ABC):

@@ -69,8 +69,15 @@ def on_gpu(method: Method) -> Method:
 
 
 class CudaEngine(Engine):
-    """Bit columns on one GPU. Subclasses provide `put`, which writes one pair, and the kernels of the search."""
+    """Bit columns on one GPU. Subclasses provide device functions and the kernels of the search."""
 
+    # These make device functions for a geometry: put(high, low, peer, bits, extra, key) writes a pair,
+    # column_of(high, low, array, key) is a host's column, read(bits, column, word, high, low, array, key) a word for
+    # the AND.
+    make_put: ClassVar[Any]
+    make_column_of: ClassVar[Any]
+    make_read: ClassVar[Any] = staticmethod(lambda geometry: kernels.make_read(geometry.words))
+    search_type: ClassVar[Any]  # a NamedTuple of the limits of a search, one word each
     names: ClassVar[tuple[str, ...]] = ("bits",)  # names of the arrays, in the order of their memory
     candidate_words: ClassVar[int] = 1  # words per candidate
     _listed: list[tuple[Any, Any]] | None = None  # launches that are listed instead of made
@@ -136,7 +143,7 @@ class CudaEngine(Engine):
         self.extra = self.memory[bits:]  # labels, if the sketch has them
         self.update_key = short_key(self.key, geometry.key_bits, geometry.arrays)
         self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
-        self.put = self._make_put()
+        self.put = self.make_put(self.geometry)
         self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
         self.counts = to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
         self._sums: Sums | None = None  # sums of zeros; None after a change
@@ -167,33 +174,20 @@ class CudaEngine(Engine):
         self.max_rows, self.max_candidates = rows, candidates
         self._find = Replay(self.stream)
 
-    @abstractmethod
-    def _make_put(self) -> kernels.Put:
-        """Return the device function put(high, low, peer, bits, extra, key)."""
-
     def _extra_words(self) -> int:
         """Return the number of words after the columns in a sketch's memory."""
         return 0
 
-    @abstractmethod
     def _limit_words(self) -> int:
-        """Return the number of limits of a search, one word each."""
+        return len(self.search_type._fields)
 
-    @abstractmethod
     def _limits_of(self, search: Any) -> Any:
         """Return the limits of a search as integers."""
+        return search
 
     @abstractmethod
     def _launch_search(self, stream: Stream) -> None:
         """Launch the kernels that find hosts. They run after zeros have been counted."""
-
-    @abstractmethod
-    def _make_column_of(self) -> Any:
-        """Return the device function column_of(high, low, array, key)."""
-
-    def _make_read(self) -> Any:
-        """Return the device function read(bits, column, word, high, low, array, key), a word for the AND."""
-        return kernels.make_read(self.geometry.words)
 
     def _send(self, arrays: Arrays, memory: Any) -> None:
         total, start = sum(arrays[name].size for name in self.names), 0
@@ -390,13 +384,13 @@ class CudaEngine(Engine):
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
-        return self._measure(mangled, self._make_column_of())
+        return self._measure(mangled, self.make_column_of(self.geometry))
 
     def _measure(self, mangled: Words, column_of: Any) -> Counts:
         """Measure in the memory of answers: to allocate other memory would take longer than the rest."""
         self._count()
         geometry, threads = self.geometry, self.launch.threads // 4
-        kernel = kernels.make_measure(column_of, self._make_read(), geometry.arrays, geometry.words)
+        kernel = kernels.make_measure(column_of, self.make_read(geometry), geometry.arrays, geometry.words)
         width, step = geometry.arrays + 1, self.max_rows
         found = np.empty((len(mangled), width), np.int32)
         arguments = self.asked, self.words, self.counts, self.answer, self.key

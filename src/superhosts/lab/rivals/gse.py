@@ -412,6 +412,7 @@ class CudaGse(CudaEngine):
     """The bit array, the table of recent pairs (its extra words) and the set of hosts on one GPU."""
 
     geometry: Geometry
+    make_put, search_type = staticmethod(make_put), Search
 
     def __init__(self, plan: Plan, gpu: int) -> None:
         self.slots: Any = None
@@ -447,20 +448,8 @@ class CudaGse(CudaEngine):
         self.stream.synchronize()
         self.extra[:1].copy_to_device(np.ones(1, np.uint64))
 
-    def _make_put(self) -> Put:
-        return make_put(self.geometry)
-
     def _extra_words(self) -> int:
         return 1 << self.geometry.table_bits
-
-    def _limit_words(self) -> int:
-        return len(Search._fields)
-
-    def _limits_of(self, search: Search) -> Search:
-        return search
-
-    def _make_column_of(self) -> Any:
-        raise AssertionError("GSE overrides measure, because a host has a vector and no columns")
 
     # Updates
 
