@@ -9,7 +9,7 @@ import pytest
 
 import naive
 from shapes import near_threshold, one_scanner, zipf
-from superhosts import Cbaa, GeometryError, UsageError
+from superhosts import Cbaa, GeometryError
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.detectors.cbaa import Geometry, PaperCbaa
 
@@ -144,8 +144,3 @@ def test_memory_chooses_the_number_of_slices():
     assert Geometry.for_memory("200MiB").slice_bits == 4
     with pytest.raises(GeometryError, match="too small"):
         Geometry.for_memory("1MiB")
-
-
-def test_wide_hosts_are_refused():
-    with pytest.raises(UsageError, match="32-bit hosts"):
-        Cbaa("8MiB").update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import superhosts as sh
 from detectors.test_laws import SMALL, content, fed, make
-from shapes import near_threshold, one_scanner, zipf
+from shapes import zipf
 from superhosts import GeometryError, UsageError
 from superhosts.cli import app
 from superhosts.lab.rivals import RIVALS, dcds, filter, gse, pairsample, rgs, spreadsketch, vbfa
@@ -120,22 +120,6 @@ def test_intervals_hold_in_crowded_sketches(name):
         held = (rows.peers_low <= peers) & ((peers <= rows.peers_high) | rows.saturated)
         assert held.mean() > 0.9
         assert (rows.peers != peers).any()
-
-
-@pytest.mark.parametrize("name", RIVALS)
-def test_named_shapes_are_told_apart(name):
-    scanner, near = one_scanner(), near_threshold()
-    rival = RIVALS[name]("32MiB", device="cpu")
-    rival.update(scanner.hosts, scanner.peers)
-    (row,) = rival.super_hosts(1024)
-    assert (str(row.host), row.detector) == ("10.0.0.7", name)
-    assert rival.top(1).hosts.tolist() == [0x0A000007]
-    rival.clear()
-    rival.update(near.hosts, near.peers)
-    rows = rival.estimate(np.array(list(near.truth), np.uint32))
-    true = np.array(list(near.truth.values()))
-    assert rows.hosts.tolist() == list(near.truth)
-    assert np.abs(rows.peers / true - 1).mean() < 0.12
 
 
 @pytest.mark.parametrize("name", RIVALS)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import choose_device, gpus_of
 from superhosts.core.hashing import Key
-from superhosts.core.pairs import Batches, words_to_column
+from superhosts.core.pairs import Addresses, Batches, words_to_column
 from superhosts.cubefile.container import Take
 from superhosts.errors import DeviceWarning, GpuMemoryError
 
