@@ -237,12 +237,6 @@ def test_arguments_that_nobody_knows() -> None:
     assert sh.Exact(key="any key will do").top(1).peers.tolist() == []  # others take one
 
 
-@pytest.mark.parametrize("key", [5, "", b"short"])
-def test_keys_that_are_none(key: Any) -> None:
-    with pytest.raises(sh.UsageError, match=r"^key: "):
-        sh.Cube("1MiB", key=key)
-
-
 @pytest.mark.parametrize("name", DETECTORS)
 def test_every_detector_runs_on_a_gpu(name: str) -> None:
     make = sh.Exact if name == "exact" else partial(DETECTORS[name], geometry=TINY[name])

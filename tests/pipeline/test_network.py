@@ -312,12 +312,6 @@ def test_ipv6_tables_agree_with_plain_python(prefixes: list[tuple[int, int]], pr
     check([p for p in prefixes if p[0] >> 32], [*probes, 0, (1 << 128) - 1], 6)
 
 
-def test_compiled_and_plain_python_agree() -> None:
-    table = make_table([ip_network("10.0.0.0/9"), ip_network("10.200.0.0/15")], 4)
-    asked = np.array([number(a) for a in ("9.255.255.255", "10.0.0.0", "10.128.0.0", "10.201.0.1")], np.uint32)
-    assert inside(asked, table).tolist() == inside.py_func(asked, table).tolist() == [0, 1, 0, 1]  # type: ignore[attr-defined]
-
-
 # Options
 
 
@@ -340,13 +334,9 @@ def test_invalid_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     Path("binary").write_bytes(b"\xff\xfe")
     for options, words in (
         ({"ipv4_prefix": 0}, "^ipv4_prefix=0: must be from 1 to 32"),
-        ({"ipv4_prefix": 33}, "^ipv4_prefix=33: must be from 1 to 32"),
         ({"ipv6_prefix": 129}, "^ipv6_prefix=129: must be from 1 to 128"),
-        ({"special": "maybe"}, 'special="maybe": one of drop, keep'),
-        ({"exclude": ["10.0.0.0/33"]}, r"^exclude: '10\.0\.0\.0/33' is not a prefix"),
         ({"inner": ["10.1.2.3/8"]}, r"^inner: '10\.1\.2\.3/8' is not a prefix: .*host bits set"),
         ({"inner": ["@lines"]}, "lines, line 3: 'hello' is not a prefix"),
-        ({"inner": ["@none"]}, '^inner="@none": cannot be read'),
         ({"inner": ["@a\0b"]}, "cannot be read: invalid file name"),
         ({"inner": ["@binary"]}, r'binary": cannot be read: not a text file \(UTF-8\)'),
         ({"inner": ["@empty"]}, "contains no prefix"),  # and does not make everybody a host

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._keys import fleet_key
-from superhosts.cli._options import LinkOptions, check_no_conflict
+from superhosts.cli._options import LinkOptions
 from superhosts.cli.usage.fleet import Edge
 from superhosts.core.files import exposure_warning
 from superhosts.core.hashing import check_secret
@@ -104,10 +105,10 @@ def join(options: Edge) -> Joining | None:
     if options.join is None:
         return None
     token = _read(options.join)
-    others = {"--to": options.to, **options.proofs, "--tls-ca": options.tls_ca}
-    check_no_conflict(others, f"not with {OPTION}: the token says how to reach the hub, and who this is")
+    says = f"not with {OPTION}: the token says how to reach the hub, and who this is"
+    check_no_conflict(options, ("to", "nkey", "creds", "tls_ca"), says)
     if token.key is not None:
-        check_no_conflict({"--key-file": options.key_file}, f"not with {OPTION}: the token has the sketch key")
+        check_no_conflict(options, ["key_file"], f"not with {OPTION}: the token has the sketch key")
     if options.site not in ("", token.site):
         raise UsageError(f"--site {options.site}: the token of {OPTION} is that of site {token.site}")
     return Joining(token, replace(options, site=token.site))

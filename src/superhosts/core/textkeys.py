@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.device import run_parallel
+from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.pairs import TEXT, Addresses, HostFormat, array_to_numbers, shown_hash
 from superhosts.core.text import SURROGATES
 from superhosts.errors import UsageError
@@ -125,9 +125,7 @@ def hash_texts(text: TextColumn, key: TextKey, threads: int = 1) -> Words:
     count = len(text.starts)
     out = np.empty((count, 2), np.uint64)
     tasks = max(1, min(threads, count // PER_THREAD))
-    edges = [count * i // tasks for i in range(tasks + 1)]
-    calls = [(text, key, out, edges[i], edges[i + 1]) for i in range(tasks)]
-    run_parallel(_hash_rows, calls, tasks)
+    run_parallel(_hash_rows, [(text, key, out, *share) for share in split_evenly(count, tasks)], tasks)
     return out
 
 

@@ -348,8 +348,8 @@ class Network:
         self._port_use = PortUse(
             int(lens.hosts_have_ports), int(lens.counts == "host-ports"), int(lens.counts == "ports")
         )
-        self._hosts_with_inner = prefixes.tables_of_some(inner_networks, self.host_bits)
-        self._hosts_all_inner = prefixes.tables_of_whole(inner_networks, self.host_bits)
+        self._hosts_with_inner = prefixes.host_tables(inner_networks, self.host_bits, whole=False)
+        self._hosts_all_inner = prefixes.host_tables(inner_networks, self.host_bits, whole=True)
         self.counters = Counters()
         self.outside = prefixes.OutsideSample()
         self._rules: dict[Part, Rule] = {}
@@ -466,7 +466,7 @@ class Network:
 
     @cached_property
     def _hosts_all_special(self) -> dict[int, PrefixTable]:
-        return prefixes.tables_of_whole(prefixes.SPECIAL_NETWORKS, self.host_bits)
+        return prefixes.host_tables(prefixes.SPECIAL_NETWORKS, self.host_bits, whole=True)
 
     def _are_special(self, hosts: Addresses, family: int) -> NDArray[np.bool_]:
         if self.host_bits[family] < (32 if family == 4 else 128):

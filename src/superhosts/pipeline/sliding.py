@@ -125,13 +125,13 @@ class PaneQueue:
             return self._united(*self._back[-left:])
         unions = self._unions(left)
         whole = self._united(*(union.whole for union in unions))
-        if any(_may_fit(whole, part) for union in unions for part in union.densified):
-            densified = frozenset(part for union in unions for part in union.densified)
+        densified = frozenset(part for union in unions for part in union.densified)
+        if any(_may_fit(whole, part) for part in densified):
             self._make_exact()  # Only the exact panes can tell.
             whole = self._united(*(union.whole for union in self._unions(left)))
             # Few hosts with most of the pairs fill their columns, so the bits do not show how many pairs there are.
-            self._doubtful |= frozenset(part for part in densified if _is_dense(whole, part))
-        self._dense = frozenset(part for part, _ in _cubes(whole) if _is_dense(whole, part))
+            self._doubtful |= densified
+        self._dense = frozenset(part for part, cube in _cubes(whole) if not cube.exact)
         self._doubtful &= self._dense
         # If panes take less memory than cubes do, there is room for cubes that wait to be used.
         are_small = bool(self._back) and all(cube.exact for _, cube in _cubes(self._back[-1]))
@@ -153,11 +153,6 @@ class PaneQueue:
 
 def _cubes(sketch: Sketch) -> list[tuple[Part, Cube]]:
     return [(part, detector) for part, detector in sketch if isinstance(detector, Cube)]
-
-
-def _is_dense(sketch: Sketch, part: Part) -> bool:
-    cube = sketch.parts[part]
-    return isinstance(cube, Cube) and not cube.exact
 
 
 def _may_fit(sketch: Sketch, part: Part) -> bool:

@@ -58,6 +58,7 @@ class Held:
     def __init__(self, length: int) -> None:
         self.length = length
         self.count = 0  # packets
+        self.strays = 0  # of these, if they wait off their time: those that count as stray, and not as late
         self.pieces = 0
         self.windows: dict[int, list[PacketBatch]] = {}
         self.packets: Counter[int] = Counter()  # by year
@@ -135,7 +136,6 @@ class OffTime:
 
     def _reset(self) -> None:
         self._groups = {AHEAD: Held(self._length), BEHIND: Held(self._length)}
-        self._far = 0  # packets that wait more than a year behind
         self._last = np.empty(0, np.int8)  # directions of the last packets, from the first on that waits; 0: in time
         self._tails: set[int] = set()  # directions of the last packets of each family
         self._seen: set[int] = set()  # directions in which the traffic has jumped
@@ -162,10 +162,8 @@ class OffTime:
             self._drop(direction)
             group = self._groups[direction]
         group.add(index, piece)
-        far = direction == BEHIND and frontier is not None and is_far_behind(index, frontier, self._length)
-        if far:
-            self._far += len(piece)
-        if far or direction == AHEAD:
+        if direction == AHEAD or (frontier is not None and is_far_behind(index, frontier, self._length)):
+            group.strays += len(piece)
             self.stray += len(piece)
         else:
             self.late += len(piece)
@@ -218,16 +216,12 @@ class OffTime:
     def take(self, direction: int) -> Held:
         """Hand out the packets of a jump; those of the other direction are dropped unless they have jumped, too."""
         group, other = self._groups[direction], -direction
-        if direction == BEHIND:
-            self.stray -= self._far
-            self.late -= group.count - self._far
-        else:
-            self.stray -= group.count
-        kept, far = self._groups[other], self._far
-        has_jumped = other in self._seen
+        self.stray -= group.strays
+        self.late -= group.count - group.strays
+        kept, has_jumped = self._groups[other], other in self._seen
         self._reset()
         if has_jumped:
-            self._groups[other], self._far, self._seen = kept, far if other == BEHIND else 0, {other}
+            self._groups[other], self._seen = kept, {other}
         return group
 
     def drop_passed(self) -> None:
@@ -239,8 +233,6 @@ class OffTime:
     def _drop(self, direction: int) -> None:
         self._groups[direction] = Held(self._length)
         self._seen.discard(direction)
-        if direction == BEHIND:
-            self._far = 0
         if not self.waiting:
             self._reset()
 

@@ -69,13 +69,6 @@ def test_it_is_the_naive_one(family: int, size: int) -> None:
     assert sampled(packets, family, size).tolist() == sample(packets, family, size, SECRET)
 
 
-@pytest.mark.parametrize("family", [4, 6])
-def test_the_order_of_packets_does_not_matter(family: int) -> None:
-    packets = random_packets(2000, family, 80, seed=5)
-    other = random.Random(1).sample(packets, len(packets))
-    assert sampled(packets, family, 300).tolist() == sampled(other, family, 300, pieces=7).tolist()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [4, 6])
 def test_small_buffers_give_the_same(family: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +207,3 @@ def test_the_mean_over_pairs_is_about_right(count: int) -> None:
 
 def test_it_is_bounded() -> None:
     assert distinct(np.array([2**64 - 1], np.uint64)).tolist() == [MOST]
-
-
-def test_a_repeat_changes_nothing() -> None:
-    hashed = np.uint64(0x123456789ABCDEF0)
-    assert mark_of(hashed) | mark_of(hashed) == mark_of(hashed)
-    assert bin(int(mark_of(hashed))).count("1") == 1
