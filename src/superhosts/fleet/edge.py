@@ -141,7 +141,7 @@ class Edge:
         if writer is None:
             self._go_back(self._scan.open_window())
         if writer is None or writer.finish():
-            self._note.clear()
+            self._note.set(None)
 
     def stop(self) -> None:
         """End soon. Safe to call from a signal handler."""
@@ -271,29 +271,24 @@ class _OpenNote:
     def tell_lost(self) -> int:
         """Report the window that was open if the previous run was killed; return how many there were (0 or 1)."""
         note = read_state(self._path, _is_note, self._say)
-        self.clear()
         if note is None:
             return 0
+        self._window = Window(note["start"], note["end"])
+        self.set(None)
         span = f"{shown_time(note['start'])} to {shown_time(note['end'])}"
         self._say(Notice(f"LOST: the last run ended within {span}; its part of that window is lost", "lost", WARNING))
         return 1
 
     def set(self, window: Window | None) -> None:
+        """Name the open window; None: there is none, or nothing of it would be lost."""
         if window == self._window:
             return
-        self._window = window
-        try:
+        with contextlib.suppress(OSError):  # tried again at the next call; a full disk is reported by the spool
             if window is None:
                 self._path.unlink(missing_ok=True)
             else:
                 write_json(self._path, {"start": window.start, "end": window.end})
-        except OSError:  # a full disk is reported by the spool
-            self._window = None
-
-    def clear(self) -> None:
-        with contextlib.suppress(OSError):  # then the next start reports a window that was not lost
-            self._path.unlink(missing_ok=True)
-        self._window = None
+            self._window = window
 
 
 def _is_note(content: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,13 +14,15 @@ from superhosts.core.hashing import make_key, secret_of
 from superhosts.core.pairs import CONTACTS, SYN, TCP, PacketBatch, PairBatch, Part, Window, pack
 from superhosts.core.profile import Durations
 from superhosts.core.results import SuperHost, SuperHosts
+from superhosts.core.text import counted
 from superhosts.core.units import parse_duration
 from superhosts.detectors.detector import Detector
 from superhosts.errors import UsageError
+from superhosts.output.report import PARTIAL, Outcome, Report, make_rows
 from superhosts.pipeline.contacts import Conversations, in_order, with_details
 from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.patterns import Verdict
+from superhosts.sketch.evidence.patterns import Verdict, judge_of
 from superhosts.sketch.evidence.sample import Evidence, OpenSample, compile_rest
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Sampling
@@ -342,3 +344,30 @@ def _gathered(threads: int) -> int:
 
 def gathered_memory(threads: int) -> int:
     return _gathered(threads) * GATHERED_BYTES
+
+
+def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[str, Any]] = ()) -> Report:
+    """Return the report of a window, with what people should know about it; `exports`: the status of flow exports."""
+    selection, found = settings.selection, result.found
+    least = result.sketch.least_listed
+    outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out, settings.count)
+    notes = {
+        PARTIAL: result.partial,
+        f"revision {result.revision}": result.revision > 1,
+        counted(result.drops or 0, "packet dropped", "packets dropped"): bool(result.drops),
+    }
+    return Report(
+        rows=make_rows(
+            result.window,
+            result.found,
+            partial=result.partial,
+            revision=result.revision,
+            drops=result.drops,
+            exports=exports,
+            judge=judge_of(result.sketch.evidence),
+        ),
+        window=result.window,
+        revision=result.revision,
+        notes=[note for note, holds in notes.items() if holds],
+        **outcome.words(selection),
+    )
