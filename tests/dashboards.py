@@ -19,8 +19,7 @@ from superhosts.output.alerts.store import AlertDesk, AlertStore
 from superhosts.sketch.sketch import Sketch
 from superhosts.ui.board import Board
 from superhosts.ui.endpoint import Place
-from superhosts.ui.folder import SketchFolder
-from superhosts.ui.metrics import PartState
+from superhosts.ui.folder import PartState, SketchFolder
 from superhosts.ui.view import View
 from superhosts.ui.web.access import Access
 from superhosts.ui.web.server import WebServer

@@ -20,6 +20,7 @@ from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.edge import JUMPS_SAID, Edge, EdgeTiming, LocalRows, Position, check_settings
 from superhosts.fleet.spool import Spool
+from superhosts.output.delivery import BackgroundOutput, DeliveryOptions
 from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.registry import open_destination
 from superhosts.output.report import Report
@@ -353,36 +354,19 @@ def test_what_a_hub_cannot_merge_is_refused(options: dict[str, Any], words: str)
         check_settings(Settings(**options))
 
 
-def test_an_edge_writes_its_own_rows_and_spools_its_sketches(run: Run, tmp_path: Path) -> None:
-    capture = write(tmp_path / "three.pcap", three_windows())
-    settings = Settings(memory="1MiB", inner=["10.0.0.0/8"], device="cpu", threads=1, site="ams", threshold=1000)
-    scan = Scan(open_inputs([capture]), settings, RunOptions())
-    position, spool = (
-        Position(tmp_path, ["three"], settings.fingerprint, print),
-        Spool(tmp_path, "ams", cap=1 << 30, say=print),
-    )
-    destination = open_destination(str(tmp_path / "rows.jsonl"), RunKind(endless=True))
-    with Destinations([destination]) as destinations:
-        Edge(scan, spool, position, print, rows=LocalRows(destinations, print)).run()
-    written = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    scanned = run("scan", capture, "--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu", "--json", "-t", "1k")
-    assert written == scanned.rows != []
-    assert spool.counters.spooled == 3
-
-
-@pytest.mark.parametrize("with_rows", [True, False])
-def test_of_windows_that_overlap_panes_are_spooled(tmp_path: Path, run: Run, with_rows: bool) -> None:
-    """Every packet is in one sketch; the rows are those of the windows."""
+@pytest.mark.parametrize(("slide", "with_rows"), [("", True), ("1m", True), ("1m", False)])
+def test_an_edge_spools_sketches_and_writes_its_own_rows(tmp_path: Path, run: Run, slide: str, with_rows: bool) -> None:
+    """Of windows that overlap, panes are spooled: every packet is in one sketch. The rows are those of the windows."""
     capture = write(tmp_path / "three.pcap", three_windows())
     common = {"memory": "1MiB", "inner": ["10.0.0.0/8"], "device": "cpu", "threads": 1, "threshold": 1000}
-    settings = Settings(window="5m", slide="1m", site="ams", **common)  # type: ignore[arg-type]
+    settings = Settings(window="5m", slide=slide, site="ams", **common)  # type: ignore[arg-type]
     scan = Scan(open_inputs([capture]), settings, RunOptions(find=with_rows))
     position = Position(tmp_path, ["three"], settings.fingerprint, print)
     spool = Spool(tmp_path, "ams", cap=1 << 30, say=print)
     destination = open_destination(str(tmp_path / "rows.jsonl"), RunKind(endless=True))
     with Destinations([destination]) as destinations:
         Edge(scan, spool, position, print, rows=LocalRows(destinations, print) if with_rows else None).run()
-    panes = Settings(window="1m", site="ams", **common)  # type: ignore[arg-type]
+    panes = Settings(window=slide or "5m", site="ams", **common)  # type: ignore[arg-type]
     plain = {each.window: each.sketch.entries for each in Scan(open_inputs([capture]), panes)}
     spooled = [sh.load(tmp_path / name) for name in spool.waiting()]
     assert {each.window: each.entries for each in spooled} == plain
@@ -390,7 +374,8 @@ def test_of_windows_that_overlap_panes_are_spooled(tmp_path: Path, run: Run, wit
     if with_rows:
         written = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
         options = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu", "--json", "-t", "1k"]
-        assert written == run("scan", capture, *options, "--window", "5m", "--slide", "1m").rows != []
+        slides = [] if not slide else ["--slide", slide]
+        assert written == run("scan", capture, *options, "--window", "5m", *slides).rows != []
 
 
 class Flaky(Destination):
@@ -407,53 +392,33 @@ class Flaky(Destination):
         self.windows.append(report.window)
 
 
-def results(count: int) -> list[WindowResult]:
-    return [WindowResult(Window(start, start + 1), SuperHosts.none(), Sketch(), 0) for start in range(count)]
+def test_rows_wait_in_the_queue_of_their_destination_and_are_written_in_order() -> None:
+    flaky, said = Flaky(), []
+    results = [WindowResult(Window(start, start + 1), SuperHosts.none(), Sketch(), 0) for start in range(3)]
+    options = DeliveryOptions(say=said.append, first_pause=0.01, last_pause=0.01)
+    with Destinations([BackgroundOutput(flaky, options)]) as destinations:
+        rows = LocalRows(destinations, said.append)
+        for result in results:
+            rows.add(result)
+        assert rows.status() == {"waiting": 3, "lost": 0, "reopened": 0}
+        assert "flaky does NOT TAKE reports: no space left" in said[0]
+        flaky.broken = False
+    assert flaky.windows == [result.window for result in results]
+    assert said[1:] == ["flaky takes reports again"]
 
 
-def test_reports_that_failed_are_written_in_order_with_a_later_window() -> None:
-    destination, said = Flaky(), []
-    rows = LocalRows(Destinations([destination]), said.append)
-    first, second, third = results(3)
-    rows.add(first)
-    rows.add(second)
-    assert rows.status() == {"waiting": 2, "lost": 0, "reopened": 0}
-    assert len(said) == 1
-    assert "ROWS NOT WRITTEN: flaky: no space left" in said[0]
-    destination.broken = False
-    rows.add(third)
-    assert destination.windows == [first.window, second.window, third.window]
-    assert said[1:] == ["rows are written again"]
-
-
-def test_the_oldest_reports_are_lost_when_too_many_wait() -> None:
-    destination, said = Flaky(), []
-    rows = LocalRows(Destinations([destination]), said.append, max_waiting=2)
-    made = results(4)
-    for result in made[:3]:
-        rows.add(result)
-    assert rows.status() == {"waiting": 2, "lost": 1, "reopened": 0}
-    destination.broken = False
-    rows.add(made[3])
-    assert destination.windows == [result.window for result in made[1:]]
-    assert said[-1] == "rows are written again; reports lost: 1"
-
-
-def test_reports_that_wait_at_the_end_are_an_error() -> None:
-    rows, errors = LocalRows(Destinations([Flaky()]), print), []
-    for result in results(2):
-        rows.add(result)
-    rows.finish(errors.append)
-    assert [str(error) for error in errors] == ["reports that --output never got: 2"]
-    assert errors[0].exit_status == 4
-    assert rows.status() == {"waiting": 0, "lost": 2, "reopened": 0}
+def test_a_destination_without_a_queue_that_fails_does_not_stop_the_edge() -> None:
+    flaky, said = Flaky(), []
+    rows = LocalRows(Destinations([flaky]), said.append)
+    rows.add(WindowResult(Window(0, 1), SuperHosts.none(), Sketch(), 0))
+    assert said == ["ROWS NOT WRITTEN: flaky: no space left; sketches are sent all the same"]
 
 
 def test_a_reopened_window_keeps_its_first_rows() -> None:
     destination, said = Flaky(), []
     destination.broken = False
     rows = LocalRows(Destinations([destination]), said.append)
-    (first,) = results(1)
+    first = WindowResult(Window(0, 1), SuperHosts.none(), Sketch(), 0)
     for _ in range(3):
         rows.add(first)
     assert destination.windows == [first.window]

@@ -16,7 +16,8 @@ from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ENDING, Interruption
 from superhosts.cli._summary import RunTotals, tell_end
 from superhosts.cli.usage.traffic import RowOptions, Rows
-from superhosts.core.columns.addresses import AddressColumn, packets_of
+from superhosts.core.columns.addresses import AddressColumn, packets_of, widened
+from superhosts.core.columns.hosts import ends_of
 from superhosts.core.notices import as_warning
 from superhosts.core.pairs import PacketBlock, Window
 from superhosts.core.text import counted
@@ -41,7 +42,6 @@ from superhosts.sources.tables.rowbinary import (
     RowBinaryReader,
     RowBytes,
     parse_schema,
-    read_addresses,
     read_length,
     walk,
 )
@@ -236,11 +236,7 @@ class Groups:
             data = np.frombuffer(bytearray(self._take(count * field.width)), np.uint8)
             begins = np.arange(0, count * field.width, field.width)
             places = np.stack([begins, begins + field.width], axis=1)
-        if not wanted:
-            return None
-        kinds, words = np.empty(count, np.uint8), np.empty((count, 2), np.uint64)
-        read_addresses(data, places, field.reading, field.is_signed, kinds, words)
-        return AddressColumn(kinds, words)
+        return widened(ends_of(field.column(data, places))) if wanted else None
 
     def _texts(self, count: int) -> tuple[np.ndarray, Places]:
         places = np.empty((1, count, 2), np.int64)

@@ -30,12 +30,11 @@ BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0) 
 
 
 class Durations:
-    """Seconds of one kind of work. `on_add` is called each time it is done: a long series of it makes progress."""
+    """Seconds of one kind of work."""
 
     def __init__(self) -> None:
         self.seconds = 0.0  # in all
         self.counts = [0] * (len(BOUNDS) + 1)  # by bound; the last is for what takes longer
-        self.on_add: Callable[[], None] | None = None
 
     @property
     def count(self) -> int:
@@ -44,8 +43,6 @@ class Durations:
     def add(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
-        if self.on_add is not None:
-            self.on_add()
 
     @contextmanager
     def measured(self) -> Iterator[None]:

@@ -16,6 +16,8 @@ import os
 import shutil
 import sqlite3
 import tarfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,76 +67,59 @@ def _link_all(state: Path, folder: Path) -> int:
     What was reported of windows that slide comes first: a copy that knows of a report also has the panes of it. Windows
     come before ledgers of past ones, as they become such.
     """
-    for path in sorted((state / SLIDING).glob("*.json")):
-        (folder / SLIDING).mkdir(exist_ok=True)
-        for _ in range(ATTEMPTS):
-            before = _identity(path)
-            for each in (path, path.with_suffix(".jsonl")):  # a report and its rows, as of one moment
-                (folder / SLIDING / each.name).unlink(missing_ok=True)
-                _link(each, folder / SLIDING / each.name)
-            if _identity(path) == before:
-                break
-        else:
-            raise OutputError(f"{path}: changes all the time; stop the hub, and try again")
-    names = sorted(path.name for path in (state / "windows").iterdir() if parse_window_name(path.name))
+    for report in sorted((state / SLIDING).glob("*.json")):
+        _link(partial(list, (report, report.with_suffix(".jsonl"))), folder / SLIDING, report)
+    windows = 0
     (folder / "windows").mkdir()
-    windows = sum(_link_window(state / "windows" / name, folder / "windows" / name) for name in names)
-    for name in ("past", "up"):
-        if (state / name).is_dir():
-            _link_files(state / name, folder / name)
-    for queue in sorted(path for path in (state / "outputs").glob("*") if path.is_dir()):
-        _link_files(queue, folder / "outputs" / queue.name)
-    for name in SMALL:
-        _link(state / name, folder / name)
-    (folder / "broker").mkdir()
-    for name in OF_BROKER:
-        _link(state / "broker" / name, folder / "broker" / name)
+    for window in sorted(path for path in (state / "windows").iterdir() if parse_window_name(path.name)):
+        with contextlib.suppress(FileNotFoundError):  # it was retired meanwhile
+            _link(partial(_files, window), folder / "windows" / window.name, window / LEDGER)
+            windows += 1
+    others = [state / "past", state / "up", *sorted((state / "outputs").glob("*"))]
+    for source in filter(Path.is_dir, others):
+        _link(partial(_files, source), folder / source.relative_to(state))
+    _link(lambda: [state / name for name in SMALL], folder)
+    _link(lambda: [state / "broker" / name for name in OF_BROKER], folder / "broker")
     return windows
 
 
-def _link_window(window: Path, target: Path) -> bool:
-    """Link the files of a window, all as of one moment; return False if the window is gone."""
+def _files(folder: Path) -> list[Path]:
+    """Return the plain files of a folder but hidden ones, which are temporary or set aside."""
+    return [path for path in folder.iterdir() if not path.name.startswith(".") and is_plain(path)]
+
+
+def _link(sources: Callable[[], list[Path]], target: Path, ledger: Path | None = None) -> None:
+    """Link the files that are there; with a ledger, all as of one moment, in which the ledger did not change."""
+    target.mkdir(parents=True, exist_ok=True)
     for _ in range(ATTEMPTS):
-        before = _identity(window / LEDGER)
-        try:
-            _link_files(window, target)
-        except FileNotFoundError:
-            if not window.is_dir():  # it was retired meanwhile
-                shutil.rmtree(target, ignore_errors=True)
-                return False
-        else:
-            if _identity(window / LEDGER) == before:
-                return True
-        shutil.rmtree(target, ignore_errors=True)
-    raise OutputError(f"{window}: changes all the time; stop the hub, and try again")
+        before = _identity(ledger)
+        names = [path.name for path in sources() if _link_file(path, target / path.name)]
+        if _identity(ledger) == before:
+            return
+        for name in names:
+            (target / name).unlink()
+    raise OutputError(f"{ledger}: changes all the time; stop the hub, and try again")
 
 
-def _link_files(source: Path, target: Path) -> None:
-    """Link the plain files of a folder but hidden ones, which are temporary or set aside."""
-    target.mkdir(parents=True)
-    for path in source.iterdir():
-        if not path.name.startswith(".") and is_plain(path):
-            _link(path, target / path.name, missing_ok=False)
-
-
-def _link(source: Path, target: Path, *, missing_ok: bool = True) -> None:
-    """Link a file, or copy it where links are not possible."""
-    with contextlib.suppress(*([FileNotFoundError] if missing_ok else [])):
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except FileNotFoundError:
-            raise
-        except OSError:
-            remove_or_set_aside(target)
-            shutil.copy2(source, target, follow_symlinks=False)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
+def _link_file(source: Path, target: Path) -> bool:
+    """Link a file, or copy it where links are not possible; return False if it is gone."""
     try:
-        status = path.lstat()
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        remove_or_set_aside(target)
+        try:
+            shutil.copy2(source, target, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+    return True
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    try:
+        status = path.lstat() if path is not None else None
     except FileNotFoundError:
         return None
-    return status.st_ino, status.st_mtime_ns
+    return None if status is None else (status.st_ino, status.st_mtime_ns)
 
 
 def _copy_alerts(source: Path, target: Path) -> None:

@@ -47,7 +47,6 @@ POSITION = "position.json"  # the file in the spool folder; without it an edge s
 MAX_AHEAD = 1 << 16  # windows ahead of the clock to remember
 KEPT = 16  # positions of other command lines to keep
 Spans = Mapping[str, tuple[int, int]]  # identity of a file → times of its first and last packet
-MAX_WAITING = 100  # reports
 RECENT_WINDOWS = 1000  # windows whose reports are remembered
 JUMPS_SAID = 10  # jumps in time that are all logged; later ones at most once per minute
 
@@ -142,7 +141,7 @@ class Edge:
         if writer is None:
             self._go_back(self._scan.open_window())
         if writer is None or writer.finish():
-            self._note.clear()
+            self._note.set(None)
 
     def stop(self) -> None:
         """End soon. Safe to call from a signal handler."""
@@ -272,29 +271,24 @@ class _OpenNote:
     def tell_lost(self) -> int:
         """Report the window that was open if the previous run was killed; return how many there were (0 or 1)."""
         note = read_state(self._path, _is_note, self._say)
-        self.clear()
         if note is None:
             return 0
+        self._window = Window(note["start"], note["end"])
+        self.set(None)
         span = f"{shown_time(note['start'])} to {shown_time(note['end'])}"
         self._say(Notice(f"LOST: the last run ended within {span}; its part of that window is lost", "lost", WARNING))
         return 1
 
     def set(self, window: Window | None) -> None:
+        """Name the open window; None: there is none, or nothing of it would be lost."""
         if window == self._window:
             return
-        self._window = window
-        try:
+        with contextlib.suppress(OSError):  # tried again at the next call; a full disk is reported by the spool
             if window is None:
                 self._path.unlink(missing_ok=True)
             else:
                 write_json(self._path, {"start": window.start, "end": window.end})
-        except OSError:  # a full disk is reported by the spool
-            self._window = None
-
-    def clear(self) -> None:
-        with contextlib.suppress(OSError):  # then the next start reports a window that was not lost
-            self._path.unlink(missing_ok=True)
-        self._window = None
+            self._window = window
 
 
 def _is_note(content: Any) -> bool:
@@ -412,21 +406,18 @@ def _is_there(identity: str) -> bool:
 class LocalRows:
     """Writes the super hosts of one site at the site itself, besides the sketches that are sent.
 
-    The spool comes first: a destination that fails never delays it. Reports that could not be written wait in memory,
-    up to a limit. A window that a killed edge reads again gives the same rows, which a file takes once. If late packets
-    reopen a window, the hub merges both sketches; here the rows of the first report stay.
+    The spool comes first, and every destination has a queue of its own: one that fails delays nothing. A window that a
+    killed edge reads again gives the same rows, which a file takes once. If late packets reopen a window, the rows of
+    its first report stay; the hub merges both sketches.
     """
 
-    def __init__(self, destinations: Destinations, say: Say, *, max_waiting: int = MAX_WAITING) -> None:
-        self.lost = 0  # reports that were dropped, because too many waited
+    def __init__(self, destinations: Destinations, say: Say) -> None:
         self.reopened = 0  # windows that late packets reopened after their report
         self._reported: deque[Window] = deque(maxlen=RECENT_WINDOWS)
-        self.destinations, self._say, self._max_waiting = destinations, say, max_waiting
-        self._waiting: deque[Report] = deque()
-        self._failed = False  # the last attempt
+        self.destinations, self._say = destinations, say
 
     def add(self, result: WindowResult, exports: Sequence[dict[str, Any]] = ()) -> None:
-        """Write the report of a window, and those that wait. `exports`: the status of inputs that are flow exports."""
+        """Write the report of a window. `exports`: the status of inputs that are flow exports."""
         if result.window in self._reported:
             self.reopened += 1
             if self.reopened == 1:
@@ -436,36 +427,12 @@ class LocalRows:
         self._reported.append(result.window)
         details: Any = {"partial": result.partial, "drops": result.drops, "exports": exports}
         rows = make_rows(result.window, result.found, judge=judge_of(result.sketch.evidence), **details)
-        self._waiting.append(Report(rows=rows, window=result.window))
-        self.flush()
-        if len(self._waiting) > self._max_waiting:
-            self._waiting.popleft()
-            self.lost += 1
-
-    def flush(self) -> None:
-        """Write the reports that wait, the oldest first, until one fails."""
-        while self._waiting:
-            try:
-                self.destinations.write(self._waiting[0])
-            except (OSError, OutputError) as error:
-                if not self._failed:
-                    text = f"ROWS NOT WRITTEN: {error}; sketches are sent all the same, retrying with every window"
-                    self._say(Notice(text, "rows-not-written", WARNING))
-                self._failed = True
-                return
-            self._waiting.popleft()
-        if self._failed:
-            lost = f"; reports lost: {self.lost}" if self.lost else ""
-            self._say(Notice(f"rows are written again{lost}", "recovered"))
-        self._failed = False
-
-    def finish(self, on_error: Callable[[OutputError], None]) -> None:
-        """Write the reports that wait, for the last time; tell `on_error` if some are lost."""
-        self.flush()
-        self.lost += len(self._waiting)
-        self._waiting.clear()
-        if self.lost:
-            on_error(OutputError(f"reports that --output never got: {self.lost}"))
+        try:
+            self.destinations.write(Report(rows=rows, window=result.window))
+        except (OSError, OutputError) as error:
+            self._say(Notice(f"ROWS NOT WRITTEN: {error}; sketches are sent all the same", "rows-not-written", WARNING))
 
     def status(self) -> dict[str, int]:
-        return {"waiting": len(self._waiting), "lost": self.lost, "reopened": self.reopened}
+        each = self.destinations.all_status().values()
+        waiting, lost = (sum(status[name] for status in each) for name in ("waiting", "dropped"))
+        return {"waiting": waiting, "lost": lost, "reopened": self.reopened}

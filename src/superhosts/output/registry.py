@@ -114,7 +114,7 @@ def open_destination(
             delivery.say(warning)
         return Delivery(sender, run, delivery)
     opened = kind(address, run)
-    return PatientFile(opened, Path(address), delivery) if run.endless and not kind.scheme else opened
+    return PatientFile(opened, Path(address), delivery) if run.endless else opened
 
 
 def check_addresses(options: OutputOptions, run: RunKind) -> None:

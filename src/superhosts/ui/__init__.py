@@ -4,6 +4,6 @@ Reports come in as to any other destination (`board.py`), and sketches from a fo
 together to plain objects: the answers that all viewers show. `web/` serves them to browsers, `top/` draws them in a
 terminal, and RemoteFeed of `top/` asks a web address for the same answers.
 
-`metrics.py` reads the counters of a program, and `endpoint.py` serves them to Prometheus, with liveness and readiness.
+`monitor.py` reads the counters of a program, and `endpoint.py` serves them to Prometheus, with liveness and readiness.
 Begin with `view.py`.
 """

@@ -19,12 +19,14 @@ from superhosts.core.pairs import Part, Window
 from superhosts.core.results import Searchable, Selection, SuperHosts
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
+from superhosts.detectors.columnsketch import ColumnSketch
+from superhosts.detectors.cube import Cube
+from superhosts.detectors.exact import Exact
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.output.report import PARTIAL, Outcome, Report, is_incomplete, make_rows, which_hosts
+from superhosts.output.report import PARTIAL, Outcome, Report, make_rows
 from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.files import SavedSketch, find_in_file, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch
-from superhosts.ui.metrics import PartState, states_of
 
 ENDING = ".cube"
 MOST_FILES = 100_000
@@ -123,6 +125,30 @@ class Question(NamedTuple):
     end: int | None = None
     sites: frozenset[str] = frozenset()  # empty: all
     exactly: bool = False  # only sketches of the very window from start to end, none that overlap it
+
+
+class PartState(NamedTuple):
+    """How full one part of a sketch was. What is not known of its kind or state is None."""
+
+    exact: bool | None = None  # False: it estimates, from bits
+    pairs: int | None = None  # distinct, counted or estimated
+    capacity: float | None = None  # while it is exact: share of the pairs that it can count exactly
+    fill: float | None = None  # of bits: the share that is set
+    saturated: int | None = None  # columns of bits without a zero
+
+
+def state_of(detector: object) -> PartState:
+    """Return how full a detector is. An exact cube is not asked for its bits: making them takes memory."""
+    if isinstance(detector, Cube) and (pairs := detector.exact_count()) is not None:
+        return PartState(True, pairs, pairs / detector.geometry.exact_pairs)
+    if isinstance(detector, ColumnSketch):
+        fill = detector.fill()
+        return PartState(False, fill.pairs, None, fill.mean, fill.saturated)
+    return PartState(exact=True) if isinstance(detector, Exact) else PartState()
+
+
+def states_of(sketch: Sketch) -> dict[Part, PartState]:
+    return {part: state_of(detector) for part, detector in sketch.parts.items()}
 
 
 class Answer(NamedTuple):
@@ -285,8 +311,6 @@ def answer(
     return Report(
         rows=make_rows(window, found, partial=sketch.partial, judge=judge_of(sketch.evidence)),
         window=window,
-        title=which_hosts(selection, outcome),
-        threshold=selection.threshold,
-        is_incomplete=is_incomplete(selection, outcome),
         notes=notes,
+        **outcome.words(selection),
     )

@@ -26,8 +26,7 @@ from superhosts.output.alerts.machine import Alert
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.report import Row, known_peers
 from superhosts.ui.board import Board, Point, Shown, reaches, shown_of
-from superhosts.ui.folder import BusyError, Contents, Past, Question, SketchFolder
-from superhosts.ui.metrics import PartState
+from superhosts.ui.folder import BusyError, Contents, PartState, Past, Question, SketchFolder
 
 Annotate = Callable[[Sequence[Row]], Sequence[Row]]  # adds names to rows
 MOST_FILLED = 288  # windows, a day of five minutes each

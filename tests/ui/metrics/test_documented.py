@@ -11,7 +11,7 @@ from places import ROOT
 from processes import Node, ending, make_edge, make_hub_on_files
 from scraping import ask, endpoint, scrape
 from superhosts.fleet.sites import ENOUGH, Roster
-from superhosts.ui.metrics import of_roster
+from superhosts.ui.monitor import of_roster
 from traffic import three_windows, write
 from waiting import wait_for
 

@@ -10,7 +10,8 @@ import superhosts as sh
 from superhosts.core.pairs import Window
 from superhosts.pipeline.network import REASONS
 from superhosts.pipeline.scan import Counters
-from superhosts.ui.metrics import MOST_SITES, PREFIX, PartState, Sites, of_scan, of_sites, state_of, why_no_link
+from superhosts.ui.folder import PartState, state_of
+from superhosts.ui.monitor import MOST_SITES, PREFIX, Sites, of_scan, of_sites, why_no_link
 
 
 def by_name(reading: Iterator[Any]) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def test_losses_are_told_apart_by_where_they_happened() -> None:
     ]
     full = [SimpleNamespace(fullness=lambda share=share: share) for share in (None, 0.25, 0.5)]
     scan: Any = SimpleNamespace(counters=Counters(drops=3, late=4, exports=exports), sources=full)
-    found = by_name(of_scan(scan, REASONS))
+    found = by_name(of_scan(scan))
     assert values(found["dropped"]) == {"capture": 3, "receiver": 6}
     assert values(found["exports_lost"]) == {"records": 7, "datagrams": 2}
     assert values(found["packets_not_counted"])["late"] == 4

@@ -648,7 +648,7 @@ def test_markup_shows_as_text(browser: BrowserContext) -> None:
 
 
 def _no_state() -> object:
-    from superhosts.ui.metrics import PartState
+    from superhosts.ui.folder import PartState
 
     return PartState()
 

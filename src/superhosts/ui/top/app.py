@@ -240,13 +240,11 @@ class MuteDialog(ModalScreen[str]):
         self.dismiss("")
 
 
-BACK = ("Esc", "back")
+BACK, BACK_KEYS = ("Esc", "back"), Binding("escape,left,backspace", "back", show=False)
 
 
 class AskingScreen(Screen[None]):
     """A screen that asks for what it shows. Type checkers know that it is abstract: screens have another metaclass."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,left,backspace", "back", show=False)]
 
     def __init__(self, top: TopApp) -> None:
         super().__init__()
@@ -281,13 +279,15 @@ class AskingScreen(Screen[None]):
             while self._ask_again:
                 self._ask_again = False
                 try:
-                    answer = await self.top.threads.run(self.ask)
-                    self.take(answer)
+                    self.take(await self.top.threads.run(self.ask))
                     self.error = ""
                 except SuperhostsError as error:
-                    self.error = printable(str(error))
+                    self.error = str(error)
         finally:
             self._is_asking = False
+        self.refresh_lines()
+
+    def refresh_lines(self) -> None:
         for line in self.query(Line):
             line.update()
 
@@ -301,6 +301,7 @@ class AskingScreen(Screen[None]):
 
 class HostScreen(AskingScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
+        BACK_KEYS,
         Binding("m", "mute", show=False),
         Binding("j", "scroll(1)", show=False),
         Binding("k", "scroll(-1)", show=False),
@@ -365,8 +366,9 @@ class HostScreen(AskingScreen):
 
 
 class ListScreen(AskingScreen):
-    KEYS: ClassVar[tuple[tuple[str, str], ...]] = (BACK, ("?", "help"), ("q", "quit"))
-    EMPTY = ""
+    BINDINGS: ClassVar[list[BindingType]] = [BACK_KEYS]
+    KEYS: ClassVar[tuple[tuple[str, str], ...]]
+    EMPTY: ClassVar[str]
 
     def __init__(self, top: TopApp) -> None:
         super().__init__(top)
@@ -399,8 +401,7 @@ class ListScreen(AskingScreen):
         grid = self.query_one(Grid)
         table = self._table = pages.list_table(self._items, grid.scrollable_content_region.width)
         grid.show([item.key for item in self._items], table.line)
-        for line in self.query(Line):
-            line.update()
+        self.refresh_lines()
 
     def _header(self, _width: int) -> Text:
         if self._items:
@@ -474,7 +475,7 @@ class Changed(Message):
     """The feed has something new."""
 
 
-class HostsScreen(Screen[None]):
+class HostsScreen(AskingScreen):
     KEYS = (
         *(("↵", "host"), ("/", "filter"), ("s", "sort"), ("[ ]", "window"), ("a", "alerts"), ("h", "sites")),
         *(("m", "mute"), ("?", "help"), ("q", "quit")),
@@ -490,16 +491,16 @@ class HostsScreen(Screen[None]):
         Binding("m", "mute", show=False),
     ]
 
-    def __init__(self, app: TopApp) -> None:
-        super().__init__()
-        self._top = app
-        self._rows: list[HostRow] = []
+    def __init__(self, top: TopApp) -> None:
+        super().__init__(top)
+        self._looker = Looker(top.feed)
+        self._rows: list[HostRow] = []  # in order, that the filter leaves
         self._layout = NO_LAYOUT
         self._why = ""  # there are no rows
         self._drawn: object = None  # what the table shows
 
     def compose(self) -> ComposeResult:
-        top = self._top
+        top = self.top
         yield Line(lambda width: pages.title_line(top.snapshot, top.halted, top.where, width), id="title")
         yield Line(self._status, id="status")
         yield Line(lambda width: header_line(self._layout, top.where.order), id="header")
@@ -522,6 +523,28 @@ class HostsScreen(Screen[None]):
         self._layout = NO_LAYOUT
         self.call_after_refresh(self.show)
 
+    def ask(self) -> Snapshot:
+        return self._looker.look(self.top.where.wanted)
+
+    def take(self, answer: Snapshot) -> None:
+        top = self.top
+        top.snapshot, top.rows = answer, host_rows((answer.shown or {}).get("rows") or ())
+        if top.where.wanted not in [None, *map(span_of, answer.windows)]:
+            top.where = top.where._replace(wanted=None)  # it is too old to be kept
+
+    async def _look(self) -> None:
+        await super()._look()
+        self.show()
+        if isinstance(self.app.screen, AskingScreen):
+            self.app.screen.look_if_changed()
+
+    def look_if_changed(self) -> None:
+        """Do nothing: this is what looks for changes."""
+
+    @property
+    def is_due(self) -> bool:
+        return self._looker.is_due
+
     @property
     def _is_there(self) -> bool:
         """True if there is something to draw on: not before the screen is put together, nor after it was removed."""
@@ -530,9 +553,8 @@ class HostsScreen(Screen[None]):
     def show(self) -> None:
         if not self._is_there:
             return
-        snapshot, where = self._top.snapshot, self._top.where
+        snapshot, where, known = self.top.snapshot, self.top.where, self.top.rows
         grid = self.query_one(Grid)
-        known = [] if snapshot is None or snapshot.shown is None else self._top.rows
         self._rows = filtered(ordered(known, where.order), where.words)
         width = grid.scrollable_content_region.width
         if width <= 0:  # before the first layout
@@ -557,22 +579,17 @@ class HostsScreen(Screen[None]):
             self.refresh_lines()
 
     def _explain(self) -> None:
-        top, why = self._top, self.query_one("#empty", Static)
+        top, why = self.top, self.query_one("#empty", Static)
         text = pages.why_empty(top.snapshot, top.lost or top.note, top.where) if not self._rows else ""
         why.display = bool(text)
         if text != self._why:
             self._why = text
             why.update(Text(text, "dim"))
 
-    def refresh_lines(self) -> None:
-        for line in self.query(Line):
-            line.update()
-
     def _status(self, width: int) -> Text:
-        top = self._top
-        note = top.note
-        if note and not top.lost:
-            return placed(Text(f" {note}", "bold"), Text(), width)
+        top = self.top
+        if top.note and not top.lost:
+            return placed(Text(f" {top.note}", "bold"), Text(), width)
         return pages.status_line(top.snapshot, top.lost, top.where, len(self._rows), width)
 
     @property
@@ -581,26 +598,26 @@ class HostsScreen(Screen[None]):
         return self._rows[place] if place < len(self._rows) else None
 
     def on_grid_chosen(self) -> None:
-        snapshot = self._top.snapshot
+        snapshot = self.top.snapshot
         if self.chosen is not None and snapshot is not None and snapshot.shown is not None:
-            self.app.push_screen(HostScreen(self._top, self.chosen, span_of(snapshot.shown)))
+            self.app.push_screen(HostScreen(self.top, self.chosen, span_of(snapshot.shown)))
 
     def action_sort(self, step: int) -> None:
         names = [name for name in ORDERS if name in self._layout.widths]
-        where = self._top.where
+        where = self.top.where
         place = names.index(where.order) if where.order in names else 0
-        self._top.where = where._replace(order=names[(place + step) % len(names)] if names else where.order)
+        self.top.where = where._replace(order=names[(place + step) % len(names)] if names else where.order)
         self.show()
 
     def action_filter(self) -> None:
         field = self.query_one(Input)
         self.query_one("#keys").display = False
         self.query_one("#filter").display = True
-        field.value = self._top.where.words
+        field.value = self.top.where.words
         field.focus()
 
     def action_clear(self) -> None:
-        if self._top.where.words or self.query_one("#filter").display:
+        if self.top.where.words or self.query_one("#filter").display:
             self._filter("")
             self._leave_filter()
         else:
@@ -613,7 +630,7 @@ class HostsScreen(Screen[None]):
         self._leave_filter()
 
     def _filter(self, words: str) -> None:
-        self._top.where = self._top.where._replace(words=words)
+        self.top.where = self.top.where._replace(words=words)
         self.show()
 
     def _leave_filter(self) -> None:
@@ -622,23 +639,23 @@ class HostsScreen(Screen[None]):
         self.query_one(Grid).focus()
 
     def action_window(self, step: int) -> None:
-        snapshot, where = self._top.snapshot, self._top.where
+        snapshot, where = self.top.snapshot, self.top.where
         if snapshot is None or not snapshot.windows:
             return
-        spans = [span_of(each) for each in snapshot.windows]
-        place = spans.index(where.wanted) if where.wanted in spans else len(spans) - 1
-        place = min(max(place + step, 0), len(spans) - 1)
-        self._top.where = where._replace(wanted=None if place == len(spans) - 1 else spans[place])
-        self._top.look()
+        older = [span_of(each) for each in snapshot.windows[:-1]]
+        place = older.index(where.wanted) if where.wanted in older else len(older)
+        place = max(place + step, 0)
+        self.top.where = where._replace(wanted=older[place] if place < len(older) else None)
+        self.look()
         self.refresh_lines()
 
     def action_newest(self) -> None:
-        self._top.where = self._top.where._replace(wanted=None)
-        self._top.look()
+        self.top.where = self.top.where._replace(wanted=None)
+        self.look()
 
     def action_mute(self) -> None:
         if self.chosen is not None:
-            self._top.mute(self.chosen.asked)
+            self.top.mute(self.chosen.asked)
 
 
 class TopApp(App[None]):
@@ -673,15 +690,12 @@ class TopApp(App[None]):
         self.snapshot: Snapshot | None = None
         self.rows: list[HostRow] = []  # of the window that is looked at
         self.where = Where()
-        self._error = ""
         self._messages = messages
-        self._looker = Looker(feed)
-        self._is_looking = self._look_again = False
         self._hosts = HostsScreen(self)
 
     @property
     def lost(self) -> str:
-        return self.feed.lost or self._error
+        return self.feed.lost or self._hosts.error
 
     @property
     def halted(self) -> str:
@@ -700,7 +714,6 @@ class TopApp(App[None]):
             for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would be left as the screen needs it
                 asyncio.get_running_loop().add_signal_handler(number, partial(self.exit, return_code=128 + number))
         self.set_interval(RETRY, self._look_if_lost)
-        self.look()
 
     def on_unmount(self) -> None:
         self.threads.close()
@@ -709,40 +722,14 @@ class TopApp(App[None]):
         self.post_message(Changed())
 
     def on_changed(self) -> None:
-        self.look()
+        self._hosts.look()
 
     def _look_if_lost(self) -> None:
-        if self.lost or self._looker.is_due:
-            self.look()
+        if self.lost or self._hosts.is_due:
+            self._hosts.look()
         elif isinstance(self.screen, AskingScreen) and self.screen.has_failed:
             self.screen.look()
         self._hosts.show_messages()
-
-    def look(self) -> None:
-        """Take a snapshot, in a thread. What changes meanwhile is looked at afterwards."""
-        self._look_again = True
-        if not self._is_looking:
-            self._is_looking = True
-            self.run_worker(self._look(), exit_on_error=True)
-
-    async def _look(self) -> None:
-        try:
-            while self._look_again:
-                self._look_again = False
-                try:
-                    snapshot = await self.threads.run(partial(self._looker.look, self.where.wanted))
-                    rows = [] if snapshot.shown is None else host_rows(snapshot.shown.get("rows") or ())
-                except SuperhostsError as error:
-                    self._error = str(error)
-                else:
-                    self._error, self.snapshot, self.rows = "", snapshot, rows
-                    if self.where.wanted not in [None, *map(span_of, snapshot.windows)]:
-                        self.where = self.where._replace(wanted=None)  # it is too old to be kept
-        finally:
-            self._is_looking = False
-        self._hosts.show()
-        if isinstance(self.screen, AskingScreen):
-            self.screen.look_if_changed()
 
     def mute(self, host: str, rule: str = "") -> None:
         if self.snapshot is None or not self.snapshot.summary.get("can", {}).get("alerts"):
@@ -753,7 +740,7 @@ class TopApp(App[None]):
     def _muted(self, told: str | None) -> None:
         if told:
             self.notify(printable(told), title="Muted", markup=False)
-            self.look()
+            self._hosts.look()
 
     def leave_if_empty(self) -> None:
         """End if there is nothing to see and there never will be. Any thread may call this, when the work has ended."""
@@ -775,7 +762,7 @@ class TopApp(App[None]):
             self.push_screen(Help())
 
     def action_redraw(self) -> None:
-        self.look()
+        self._hosts.look()
         if isinstance(self.screen, AskingScreen):
             self.screen.look()
         self.refresh(layout=True)

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from superhosts.core.text import printable
@@ -45,32 +44,9 @@ class RefusedLinkError(UsageError):
     """The other side answers, but not to us: a wrong token, or no view at this address."""
 
 
-class Feed(Protocol):
-    """What the screen asks. Methods may wait and raise SuperhostsError."""
-
-    halted: str  # two words for the case that nothing new comes
-    is_near: bool  # long answers cost nothing
-
-    @property
-    def lost(self) -> str:
-        """Why nothing new comes at the moment; empty: it does."""
-
-    def follow(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each change, from any thread. It does not wait."""
-
-    def close(self) -> None: ...
-    def summary(self) -> Json: ...
-    def windows(self) -> list[Json]: ...
-    def window(self, start: float | None = None, end: float | None = None) -> Json: ...
-    def host(self, host: str) -> Json: ...
-    def list_alerts(self) -> Json: ...
-    def list_sites(self) -> list[Json]: ...
-    def mute(self, host: str, rule: str, seconds: float, why: str) -> None: ...
-    def unmute(self, host: str, rule: str) -> bool: ...
-
-
 class LocalFeed:
-    halted, is_near = "not counting", True
+    halted = "not counting"  # two words for the case that nothing new comes
+    is_near = True  # long answers cost nothing
 
     def __init__(
         self, view: View, *, start: Callable[[], None] = lambda: None, close: Callable[[], None] = lambda: None
@@ -83,9 +59,14 @@ class LocalFeed:
 
     @property
     def lost(self) -> str:
+        """Why nothing new comes at the moment; empty: it does."""
         return ""
 
+    def host(self, host: str) -> Json:
+        return self._view.host(host)
+
     def follow(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each change, from any thread. It does not wait."""
         self._view.board.listeners.append(listener)
         self._start()
 
@@ -93,14 +74,12 @@ class LocalFeed:
         self._view.board.listeners.clear()
         self._close()
 
-    def host(self, host: str) -> Json:
-        return self._view.host(host)
-
 
 class RemoteFeed:
-    """The view at an address like http://127.0.0.1:8105. Any thread may ask."""
+    """The view at an address like http://127.0.0.1:8105. Any thread may ask; answers are those of `View`."""
 
-    halted, is_near = "link lost", False
+    halted = "link lost"
+    is_near = False
 
     def __init__(self, address: str, token: str = "", *, pauses: tuple[float, ...] = PAUSES) -> None:
         parts = urlsplit(address)
@@ -124,38 +103,32 @@ class RemoteFeed:
     # Questions
 
     def summary(self) -> Json:
-        return self._object("summary")
+        return dict(self._ask("summary"))
 
     def windows(self) -> list[Json]:
-        return self._list("windows")
+        return list(self._ask("windows"))
 
     def window(self, start: float | None = None, end: float | None = None) -> Json:
-        given = urlencode({name: value for name, value in (("start", start), ("end", end)) if value is not None})
-        return self._object("window", given)
+        return dict(self._ask("window", start=start, end=end))
 
     def host(self, host: str) -> Json:
-        return self._object("host", urlencode({"host": host}), HOST_TIMEOUT)
+        return dict(self._ask("host", host=host, timeout=HOST_TIMEOUT))
 
     def list_alerts(self) -> Json:
-        return self._object("alerts")
+        return dict(self._ask("alerts"))
 
     def list_sites(self) -> list[Json]:
-        return self._list("sites")
+        return list(self._ask("sites"))
 
     def mute(self, host: str, rule: str, seconds: float, why: str) -> None:
-        self._request("/api/mute", {"host": host, "rule": rule, "seconds": seconds, "why": why})
+        self._request("mute", {"host": host, "rule": rule, "seconds": seconds, "why": why})
 
     def unmute(self, host: str, rule: str) -> bool:
-        found = self._request("/api/unmute", {"host": host, "rule": rule})
-        return bool(self._checked("unmute", found)["unmuted"])
+        return bool(self._checked("unmute", self._request("unmute", {"host": host, "rule": rule}))["unmuted"])
 
-    def _object(self, name: str, given: str = "", timeout: float | None = None) -> Json:
-        found: Json = self._checked(name, self._request(f"/api/{name}{'?' if given else ''}{given}", timeout=timeout))
-        return found
-
-    def _list(self, name: str) -> list[Json]:
-        found: list[Json] = self._checked(name, self._request(f"/api/{name}"))
-        return found
+    def _ask(self, name: str, *, timeout: float | None = None, **given: Any) -> Any:
+        asked = urlencode({name: value for name, value in given.items() if value is not None})
+        return self._checked(name, self._request(f"{name}?{asked}" if asked else name, timeout=timeout))
 
     def _checked(self, name: str, found: Any) -> Any:
         try:
@@ -165,13 +138,12 @@ class RemoteFeed:
             raise LinkError(f"{self.address}: {what}") from None
         return found
 
-    def _request(self, path: str, content: Json | None = None, timeout: float | None = None) -> Any:
-        headers = self._headers("application/json")
-        body = None if content is None else json.dumps(content).encode()
-        if body is not None:
-            headers["Content-Type"] = "application/json"
+    def _request(self, question: str, content: Json | None = None, timeout: float | None = None) -> Any:
+        method, body, headers = "GET", None, self._headers("application/json")
+        if content is not None:
+            method, body, headers["Content-Type"] = "POST", json.dumps(content).encode(), "application/json"
         with self._connected(TIMEOUT if timeout is None else timeout) as connection:
-            connection.request("GET" if body is None else "POST", self._base + path, body, headers)
+            connection.request(method, f"{self._base}/api/{question}", body, headers)
             answer = connection.getresponse()
             data = answer.read(LARGEST_ANSWER + 1)
         if len(data) > LARGEST_ANSWER:
@@ -201,13 +173,8 @@ class RemoteFeed:
 
     @contextmanager
     def _connected(self, timeout: float) -> Iterator[http.client.HTTPConnection]:
-        if self._is_secure:
-            context = ssl.create_default_context()
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=timeout, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        kind = http.client.HTTPSConnection if self._is_secure else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=timeout)
         try:
             yield connection
         except (OSError, http.client.HTTPException, UnicodeError) as error:
@@ -259,6 +226,9 @@ class RemoteFeed:
         raise LinkError(f"{self.address}: the connection was closed; trying again")
 
 
+Feed = LocalFeed | RemoteFeed
+
+
 class Snapshot(NamedTuple):
     summary: Json
     windows: list[Json]  # the oldest first, without rows
@@ -283,25 +253,21 @@ class Looker:
         return self._has_skipped and self._clock() - self._asked >= AGAIN
 
     def look(self, wanted: Span | None = None) -> Snapshot:
-        summary = self.feed.summary()
-        taken = self._clock()
+        summary, now = self.feed.summary(), self._clock()
         newest: Json | None = summary.get("newest")
-        now = self._clock()
-        last = self._windows[-1] if self._windows else None
-        is_same = newest is not None and last is not None and span_of(newest) == span_of(last)
+        is_same = newest is not None and bool(self._windows) and span_of(newest) == span_of(self._windows[-1])
         if newest is not None and is_same and not self.feed.is_near and now - self._asked < AGAIN:
             self._windows[-1], self._has_skipped = newest, True
         else:
             self._windows, self._asked, self._has_skipped = self.feed.windows(), now, False
-        known = any(span_of(each) == wanted for each in self._windows)
-        shown = None
+        shown = alerts = None
         if newest is not None:
-            shown = self.feed.window(*wanted) if wanted is not None and known else self.feed.window()
-        alerts = None
+            known = wanted is not None and wanted in map(span_of, self._windows)
+            shown = self.feed.window(*(wanted if wanted is not None and known else ()))
         if summary.get("can", {}).get("alerts"):
             found = self.feed.list_alerts().get("alerts") or ()
             alerts = tuple(str(alert.get("host")) for alert in found if not alert.get("closed"))
-        return Snapshot(summary, list(self._windows), shown, alerts, taken)
+        return Snapshot(summary, list(self._windows), shown, alerts, now)
 
 
 def span_of(window: Json) -> Span | None:
