@@ -48,33 +48,55 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
 
     A running hub with this folder notices within a second or two.
     """
-    return _make(folder, site, seed)
+    check_site(site, "SITE")
+    with _changing(folder) as sites:
+        return _give_key(folder, site, sites, seed or seed_of(folder, site), None)
 
 
 def rotate(folder: Path, site: str, grace: float = 0.0) -> Path:
     """Replace the key of an enrolled site, as `enroll` does; the old key works for another `grace` seconds."""
-    return _make(folder, site, None, is_enrolled=True, grace=grace)
+    with _changing(folder) as sites:
+        outgoing = Outgoing(_enrolled_key(site, sites), time.time() + grace) if grace > 0 else None
+        return _give_key(folder, site, sites, seed_of(folder, site), outgoing)
 
 
-def _make(folder: Path, site: str, seed: Path | None, *, is_enrolled: bool = False, grace: float = 0.0) -> Path:
-    check_site(site, "SITE")
-    target = seed or seed_of(folder, site)
-    secret, public = make_key()
+def unenroll(folder: Path, site: str) -> None:
+    """Revoke a site's key: its edge is rejected from then on."""
+    with _changing(folder) as sites:
+        _enrolled_key(site, sites)
+        _write_outgoing(folder, site, None)
+        write_json(folder / SITES, {name: key for name, key in sites.items() if name != site})
+        _note(folder, site, {**_history(folder).get(site, {}), "revoked": _now()})
+        for secret in (seed_of(folder, site), token_of(folder, site)):
+            secret.unlink(missing_ok=True)  # of no use any more, and easily taken for a key that works
+
+
+@contextmanager
+def _changing(folder: Path) -> Iterator[dict[str, str]]:
+    """Yield the sites to one command at a time that changes them."""
     try:
         private_folder(folder)
-        with _locked(folder):
-            sites = read_sites(folder)
-            if is_enrolled and site not in sites:
-                raise _not_enrolled(site, sites)
-            private_folder(target.parent)
-            outgoing = {"key": sites[site], "until": time.time() + grace} if grace > 0 else None
-            _write_outgoing(folder, site, outgoing)
-            write_private(target, secret + "\n")
-            write_json(folder / SITES, {**sites, site: public})
-            _note(folder, site, {"enrolled": _now(), "revoked": None})
+        with open_private(folder / ".sites.lock") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield read_sites(folder)
     except OSError as error:
-        raise OutputError(f"{error.filename or target}: cannot be written: {error.strerror}") from None
+        raise OutputError(f"{error.filename or folder / SITES}: cannot be written: {error.strerror}") from None
+
+
+def _give_key(folder: Path, site: str, sites: dict[str, str], target: Path, outgoing: Outgoing | None) -> Path:
+    secret, public = make_key()
+    private_folder(target.parent)
+    _write_outgoing(folder, site, outgoing)
+    write_private(target, secret + "\n")
+    write_json(folder / SITES, {**sites, site: public})
+    _note(folder, site, {"enrolled": _now(), "revoked": None})
     return target
+
+
+def _enrolled_key(site: str, sites: Mapping[str, str]) -> str:
+    if site not in sites:
+        raise UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(sorted(sites)) or 'none'}")
+    return sites[site]
 
 
 def seed_of(folder: Path, site: str) -> Path:
@@ -83,23 +105,6 @@ def seed_of(folder: Path, site: str) -> Path:
 
 def token_of(folder: Path, site: str) -> Path:
     return folder / "seeds" / f"{site}.token"
-
-
-def unenroll(folder: Path, site: str) -> None:
-    """Revoke a site's key: its edge is rejected from then on."""
-    try:
-        private_folder(folder)
-        with _locked(folder):
-            sites = read_sites(folder)
-            if sites.pop(site, None) is None:
-                raise _not_enrolled(site, sites)
-            _write_outgoing(folder, site, None)
-            write_json(folder / SITES, sites)
-            _note(folder, site, {**_history(folder).get(site, {}), "revoked": _now()})
-            for secret in (seed_of(folder, site), token_of(folder, site)):
-                secret.unlink(missing_ok=True)  # of no use any more, and easily taken for a key that works
-    except OSError as error:
-        raise OutputError(f"{folder / SITES}: cannot be written: {error.strerror}") from None
 
 
 def read_sites(folder: Path) -> dict[str, str]:
@@ -122,26 +127,19 @@ class Outgoing(NamedTuple):
 
 def read_outgoing(folder: Path, now: float) -> dict[str, Outgoing]:
     """Return the keys that were replaced and are accepted for a while, by site."""
-    content = read_json(folder / OUTGOING)
     found = {}
-    for site, entry in content.items() if isinstance(content, dict) else ():
-        key, until = (entry.get("key"), entry.get("until")) if isinstance(entry, dict) else (None, None)
+    for site, entry in _tables(folder / OUTGOING).items():
+        key, until = entry.get("key"), entry.get("until")
         if isinstance(key, str) and isinstance(until, int | float) and until > now:
             found[site] = Outgoing(key, float(until))
     return found
 
 
-def _write_outgoing(folder: Path, site: str, entry: dict[str, Any] | None) -> None:
+def _write_outgoing(folder: Path, site: str, entry: Outgoing | None) -> None:
     """Note which older key of a site is accepted for a while; None: none is."""
-    kept = {name: each._asdict() for name, each in read_outgoing(folder, time.time()).items() if name != site}
-    if entry is not None:
-        kept[site] = entry
-    if kept or (folder / OUTGOING).exists():
-        write_json(folder / OUTGOING, kept)
-
-
-def _not_enrolled(site: str, sites: Mapping[str, str]) -> UsageError:
-    return UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(sorted(sites)) or 'none'}")
+    kept = {**read_outgoing(folder, time.time()), site: entry}
+    if entry is not None or (folder / OUTGOING).exists():
+        write_json(folder / OUTGOING, {name: each._asdict() for name, each in kept.items() if each is not None})
 
 
 class Enrolment(NamedTuple):
@@ -166,8 +164,7 @@ def list_sites(folder: Path) -> list[Enrolment]:
 
 
 def _history(folder: Path) -> dict[str, dict[str, str | None]]:
-    content = read_json(folder / HISTORY)
-    return content if isinstance(content, dict) and all(isinstance(item, dict) for item in content.values()) else {}
+    return _tables(folder / HISTORY)
 
 
 def _note(folder: Path, site: str, times: dict[str, str | None]) -> None:
@@ -232,14 +229,6 @@ def private_folder(folder: Path) -> None:
         folder.chmod(0o700)  # whatever the umask
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Prevent two commands from changing the sites at the same time."""
-    with open_private(folder / ".sites.lock") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 class HubAddress(NamedTuple):
     url: str
     ca: Path | None  # certificates that its own is checked with
@@ -258,8 +247,9 @@ def hub_address(folder: Path, address: str | None, ca: Path | None) -> HubAddres
     url, earlier = address or said.get("address"), said.get("tls_ca")
     ca = ca or (Path(earlier) if isinstance(earlier, str) else _authority(tls))
     found = url if isinstance(url, str) else _listening(config, bool(tls or ca))
-    NatsOptions(found, tls_ca=ca).check()
-    if tls and not all(each.startswith("tls://") for each in NatsOptions(found).urls):
+    options = NatsOptions(found, tls_ca=ca)
+    options.check()
+    if tls and not all(each.startswith("tls://") for each in options.urls):
         raise UsageError(f"--address {found}: this hub uses TLS; write tls:// instead")
     return HubAddress(found, ca, guessed=found != url)
 
@@ -310,3 +300,8 @@ def _authority(tls: dict[str, Any]) -> Path | None:
 
 def _table(content: Any) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    """Return the tables of a file, by site."""
+    return {site: entry for site, entry in _table(read_json(path)).items() if isinstance(entry, dict)}
