@@ -434,7 +434,7 @@ def test_versions() -> None:
 
 def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, intake: KeepingIntake) -> None:
     class LenientBroker(Broker):
-        def config(self, sites: dict[str, str] | None) -> dict[str, Any]:
+        def config(self, sites: dict[str, list[str]] | None) -> dict[str, Any]:
             config = super().config(sites)
             config["jetstream"]["strict"] = False
             return config
@@ -606,7 +606,7 @@ def test_a_configuration_that_the_server_refuses_is_taken_back(tmp_path: Path) -
     class MistakenBroker(Broker):
         mistaken = False
 
-        def config(self, sites: dict[str, str] | None) -> dict[str, Any]:
+        def config(self, sites: dict[str, list[str]] | None) -> dict[str, Any]:
             wrong = {"accounts": {"hub": {"users": [{"nkey": "no"}]}}} if self.mistaken else {}
             return {**super().config(sites), **wrong}
 

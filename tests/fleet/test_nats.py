@@ -367,7 +367,7 @@ def test_a_server_without_room_for_the_queue_is_said_with_the_option_and_the_hub
     tmp_path: Path, intake: KeepingIntake
 ) -> None:
     class SmallBroker(Broker):
-        def config(self, sites: dict[str, str] | None) -> dict[str, Any]:
+        def config(self, sites: dict[str, list[str]] | None) -> dict[str, Any]:
             config = super().config(sites)
             config["jetstream"]["max_file_store"] = 8 * MIB
             return config
