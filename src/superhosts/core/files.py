@@ -296,7 +296,7 @@ def _read_plain(path: Path) -> bytes:
 
 
 def read_state(path: Path, check: Callable[[Any, str], Any], say: Callable[[str], None]) -> Any:
-    """Read a state file, None if there is none. If it does not pass `check` (core/fields.py), set it aside and report."""
+    """Read a state file, None if there is none. One that does not pass `check` (core/fields.py) is set aside."""
     try:
         return check(parse_json(path), "")
     except FileNotFoundError:
