@@ -50,7 +50,7 @@ from superhosts.core.pairs import Details, PacketBlock, Times
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Scheme, Source, SourceCounters
+from superhosts.sources.base import Scheme, Source
 from superhosts.sources.tables.details import (
     DPORT,
     FLAGS,
@@ -408,8 +408,7 @@ class KafkaSource(Source):
     replays = True  # from the offsets that were committed
 
     def __init__(self, name: str, topic: Topic) -> None:
-        self.name = name
-        self.counters = SourceCounters()
+        super().__init__(name)
         self._topic = topic
         self._fields: Fields | None = read_proto(topic.words["proto"]) if "proto" in topic.words else None
         self._json: JsonRecords | None = None
@@ -423,7 +422,7 @@ class KafkaSource(Source):
         self._shown = 0
         self._client = import_client(name)
 
-    def blocks(self) -> Iterator[PacketBlock]:
+    def _read(self) -> Iterator[PacketBlock]:
         consumer = self._consumer = self._open()
         ends: set[int] = set()  # partitions that were read to their end
         try:
@@ -521,7 +520,6 @@ class KafkaSource(Source):
         details = None if records.details is None else records.details[kept]
         block, refused = packets_of(src, dst, records.time[kept], details)
         bad = np.sort(np.concatenate([np.flatnonzero(~whole), kept[refused]]))
-        self.counters.count(block)
         self.counters.packets += len(bad)
         self.counters.rows += len(values)
         self.counters.bad_rows += len(bad)
