@@ -17,6 +17,7 @@ from superhosts.core import defaults
 from superhosts.core.device import check_device
 from superhosts.core.units import parse_count, parse_duration, parse_place, parse_share
 from superhosts.errors import UsageError
+from superhosts.lab.lineup import RIVALS
 from superhosts.sources.tables.mapping import ROLES, parse_map
 from superhosts.sources.tables.options import EXPORT_FORMATS, FORMAT_NAMES, WHICH_TIME, TableOptions
 
@@ -42,7 +43,7 @@ def either(names: Sequence[str]) -> str:
 # Names of detectors, written out because the registry is slow to load; tests/cli/test_structure.py compares them.
 MERGED_BY_HUBS = ("cube", "cbaa", "cbaa-paper")
 MERGED_BY_BATCH = (*MERGED_BY_HUBS, "exact")
-DETECTORS = (*MERGED_BY_BATCH, "dcds", "vbfa", "gse", "filter", "spreadsketch", "pairsample", "rgs")
+DETECTORS = (*MERGED_BY_BATCH, *RIVALS)
 SIDES = ("inner", "outer")
 HUB_STATE = Path("superhosts-hub")
 FILES = (

@@ -11,11 +11,9 @@ from superhosts.sources.tables.mapping import (
     STOPS,
     Column,
     Mapping,
-    RowTimes,
     as_map,
     parse_map,
     resolve,
-    row_times,
 )
 from superhosts.sources.tables.options import FORMAT_NAMES, TableOptions
 
@@ -86,17 +84,3 @@ def test_columns_that_are_not_there() -> None:
         resolve(parse_map("src=a,dst=a"), ["a", "b"], "f")
     with pytest.raises(InputError, match="dport=5"):
         resolve(parse_map("dport=5"), ["src", "dst"], "f")
-
-
-def test_the_end_of_a_record() -> None:
-    columns = ["src", "dst", "ts", "te"]
-    both = resolve(None, columns, "f")
-    assert row_times(both, "start", columns, "f") == RowTimes(Column("ts"))
-    assert row_times(both, "end", columns, "f") == RowTimes(Column("te"))
-    lasting = Mapping(time=Column("ts"), duration=Column("d"))
-    assert row_times(lasting, "end", columns, "f") == RowTimes(Column("ts"), Column("d"), 1)
-    assert row_times(Mapping(), "end", columns, "f") is None
-    with pytest.raises(InputError, match="the end of its rows is not known"):
-        row_times(Mapping(time=Column("ts")), "end", columns, "f")
-    with pytest.raises(InputError, match="the start of its rows is not known"):
-        row_times(Mapping(time_end=Column("te")), "start", columns, "f")
