@@ -16,7 +16,7 @@ from superhosts.cli.web import site_list
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.output.alerts.machine import Alert
-from superhosts.ui.board import Board, Shown, points_of
+from superhosts.ui.board import Board, Shown, point_of
 from superhosts.ui.top.app import TopApp
 from superhosts.ui.top.feed import LocalFeed
 from superhosts.ui.view import View
@@ -94,7 +94,7 @@ def shown(number: int, hosts: list[Any] = HOSTS) -> Shown:
     return Shown(
         window=window,
         hosts=len(rows),
-        points=tuple(points_of(rows)),
+        points=tuple(map(point_of, rows)),
         rows=tuple(rows),
         title=f"{len(rows)} hosts with at least 1024 peers",
         threshold=1024.0,

@@ -13,7 +13,7 @@ import pytest
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.output.alerts.store import AlertStore
-from superhosts.ui.board import Board, Shown, points_of
+from superhosts.ui.board import Board, Shown, point_of
 from superhosts.ui.folder import BusyError
 from superhosts.ui.top import app as program
 from superhosts.ui.top.app import AlertsScreen, Grid, HostScreen, Line, SitesScreen, TopApp
@@ -55,7 +55,7 @@ async def press(pilot: Any, *keys: str) -> None:
 def put(board: Board, number: int, rows: list[dict[str, Any]], **more: Any) -> None:
     window = Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
     rows = sorted(rows, key=lambda each: -(each["peers"] or each["peers_low"]))
-    board.put(Shown(window, len(rows), tuple(points_of(rows)), tuple(rows), **more))
+    board.put(Shown(window, len(rows), tuple(map(point_of, rows)), tuple(rows), **more))
 
 
 def small(count: int, first: int = 0) -> list[dict[str, Any]]:
