@@ -132,7 +132,6 @@ def table_lines(rows: Sequence[Row], varying: Iterable[str], width: int | None) 
 
 
 def _body_lines(row: Row, line: str, width: int | None) -> list[str]:
-    """Return the lines of a row: one, or more if the sites of a hub do not fit into it."""
     if "sites" not in row:
         return [line.rstrip()]
     sites, used = _seen_by(row["sites"]), cell_len(line) + GAP

@@ -199,8 +199,6 @@ def make_app(
 
 
 class Guard:
-    """Checks each request before it comes to a route, and gives every answer its headers."""
-
     def __init__(self, app: ASGIApp, access: Access, say: Callable[[str], None], writing: float) -> None:
         self._app, self._access, self._say, self._writing = app, access, say, writing
 
