@@ -23,7 +23,7 @@ fresh:
 # On a machine with a GPU and the packages of superhosts[gpu] or [gpu13] in PYTHON: real kernels instead of simulated ones.
 test-gpu:
 	SUPERHOSTS_TEST_GPU=1 PYTHONPATH="src:$$PYTHONPATH" $(PYTHON) -m pytest -W default -rs \
-		tests/detectors/gpu/test_gpu.py tests/detectors/test_exact_gpu.py tests/detectors/test_laws.py tests/cli/test_doctor.py \
+		tests/detectors/gpu/test_gpu.py tests/detectors/test_exact.py tests/detectors/test_laws.py tests/cli/test_doctor.py \
 		tests/lab/test_oracles.py tests/lab/test_rivals.py tests/detectors/test_columnsketch.py tests/detectors/test_threads.py
 
 # The units of deploy/systemd under a real systemd, in a container of this machine's own files. Needs root and systemd-nspawn.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,18 @@ def forge_parcel(
     folder.mkdir(parents=True, exist_ok=True)
     fresh = forge(folder / "fresh.cube", header, blocks, version)
     return fresh.rename(folder / SketchId.of(fresh, site, window(number)).name)
+
+
+def make_odd(path: Path, kind: str) -> None:
+    """Put something in the place of a file: a folder, a FIFO, a link to itself, to nothing, or to a device."""
+    if path.exists():
+        path.unlink()
+    if kind == "folder":
+        (path / "deep").mkdir(parents=True)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to({"loop": path.name, "link": "/nonexistent/file", "device": "/dev/zero"}[kind])
 
 
 def damage(path: Path, offset: int = -100) -> None:

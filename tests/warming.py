@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from isolation import isolate
+from superhosts.lab.lineup import RIVALS
 
-RIVALS = ("dcds", "vbfa", "gse", "filter", "spreadsketch", "rgs", "pairsample")
 Step = Callable[[], Any]
 CAPTURES = Path(__file__).parent / "first_hour" / "captures"
 KNOWN = ["--inner", "10.0.0.0/8", "--threshold", "100"]
@@ -380,9 +380,10 @@ def _detectors(folder: Path) -> Iterator[Step]:
 
 
 def _rivals(folder: Path) -> Iterator[Step]:
+    from detectors import test_laws as laws
     from lab import test_rivals as rivals
 
-    tests = rivals.test_order_repetition_batches_and_clear, rivals.test_merging_equals_having_seen_both_streams
+    tests = laws.test_neither_order_nor_repetition_nor_batches_matter, laws.test_merging_equals_having_seen_both_streams
     yield from cases(folder, *tests, rivals.test_wide_peers, rivals.test_a_scan_may_name_a_rival, rivals=True)
     made = ["--flows", "9k", "--packets", "20k", "--json"]
     yield run("compare", *made, "--windows", "1", "--super-hosts", "2", "--memory", "16MiB")

@@ -26,9 +26,10 @@ import superhosts as sh
 from commands import Ended, Run, parsed_commands, process, start
 from faults import full_disk
 from superhosts import cli
-from superhosts.cli._summary import warn_of_late
+from superhosts.cli._summary import RunTotals, tell_end, warn_of_late
 from superhosts.core.hashing import fingerprint
 from superhosts.output.report import COLUMNS
+from superhosts.pipeline.network import Counters
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
@@ -712,6 +713,8 @@ def test_an_interrupt_before_the_second_reading_leaves_windows_incomplete(tmp_pa
         "superhosts: warning: INCOMPLETE: 1 window was reported and saved without 1,000 packets that were far out of "
         "order; scan the files again\n"
     )
+    tell_end(RunTotals(Counters(late=2, no_inner_end=1), 0.0, 0, ""), quiet=True)  # of a source that counts nothing
+    assert "2 of 0 packets came too late" in capsys.readouterr().err
 
 
 def test_what_an_earlier_run_saved_stays_when_a_window_comes_again(tmp_path: Path, run: Run) -> None:

@@ -241,8 +241,8 @@ with host_gpu() as gpu:
     for bits, cube in cubes.items():
         engine = on_auto_gpu(cube)
         hosts = np.zeros(9, np.uint32 if bits == 32 else np.uint64)
-        engine.update(hosts, hosts)  # as from a set of pairs
-        engine.update(hosts, hosts if bits == 32 else np.zeros((9, 2), np.uint64))  # as from packets
+        engine.update_batches([(hosts, hosts)])  # as from a set of pairs
+        engine.update_batches([(hosts, hosts if bits == 32 else np.zeros((9, 2), np.uint64))])  # as from packets
         engine.search(cube.search_for(1000))
     print(count > 5, len(compiled) - count)
 """

@@ -65,6 +65,8 @@ def test_every_help_has_names_without_types_full_lines_and_examples_to_copy(run:
         for odd in ("{", "}", "<", ">", "....", "[[", "]]"):
             words = ended.out.replace("ARGS]...", "").replace(" < ", " ").replace(" > ", " ")  # of files, in examples
             assert odd not in words
+        if name in COMMANDS:
+            assert all(str(option.metavar or "") in ended.out for option in options_of(name))  # none is broken or cut
         if not name:
             continue
         lines = text_before_panels(ended.out)

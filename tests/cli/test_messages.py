@@ -61,6 +61,9 @@ NOTHING = "superhosts: c.cube: nothing written: the files named above cannot be 
 UNLIKE = "b.cube: cannot be merged into a.cube: it was made with {}, a.cube with {}"
 
 TABLE: dict[str, Said] = {
+    "a wrong output, before the input is looked at": refused(
+        "scan none.pcap -o rows.txt", "--output rows.txt: the name must end in .jsonl, .csv or .parquet"
+    ),
     # Files that are not what a command reads
     "a Zeek log": no_rows("conn.log", f"{NO_ENDS} --map src=COLUMN,dst=COLUMN; its columns: ts, uid, id.orig_h"),
     "a Zeek log in gzip": no_rows(

@@ -174,6 +174,7 @@ def test_neither_texts_nor_errors_nor_sketches_show_a_secret(tmp_path: Path) -> 
     kept = [value for name, value in vars(cube).items() if name not in ("lock", "engine")]
     assert SECRET not in pickle.dumps(kept)
     cube.save(tmp_path / "a.cube")
+    assert SECRET not in (tmp_path / "a.cube").read_bytes()
     with pytest.raises(sh.MergeError) as raised:
         sh.load(tmp_path / "a.cube", key="another long phrase")
     assert "phrase" not in str(raised.value)

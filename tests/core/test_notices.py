@@ -40,6 +40,7 @@ def test_a_notice_is_its_text_and_brings_its_event_and_values() -> None:
 def test_a_text_alone_is_a_notice_or_a_warning() -> None:
     for text, event, level in (
         ("superhosts: LOST in the words of somebody else", "notice", INFO),
+        (Notice("superhosts: x.pcap: no such file", "error", ERROR), "error", ERROR),
         (as_warning("a.pcap: odd"), "warning", WARNING),
         (as_warning("a.pcap: odd").after("superhosts: "), "warning", WARNING),
         (as_warning(Notice("INCOMPLETE: 3 windows", "incomplete", WARNING)), "incomplete", WARNING),
@@ -74,10 +75,6 @@ def test_every_phrase_that_the_manual_tells_operators_to_look_for_is_the_event_o
     found = notices()
     for phrase in phrases:
         assert phrase in found.get(phrase.lower().replace(" ", "-"), ()), phrase
-
-
-def test_an_error_that_ends_the_program() -> None:
-    assert record(Notice("superhosts: x.pcap: no such file", "error", ERROR))["level"] == "error"
 
 
 @given(st.text(st.characters()), st.text(st.characters()))

@@ -24,6 +24,7 @@ from superhosts.core.results import UNBOUNDED
 from superhosts.errors import MissingExtraError
 from superhosts.lab.rivals.gse import Gse
 from superhosts.output.report import COLUMNS, make_rows
+from test_api import pairs
 from traffic import talk, write
 
 NOON = 1_794_657_600_000_000_000  # 2026-11-14T12:00:00Z
@@ -42,12 +43,6 @@ TYPES = {
     "saturated": "bool",
     "detector": "string",
 }
-
-
-def pairs(peers: int = 3000, host: str = "10.1.2.3") -> tuple[np.ndarray, np.ndarray]:
-    """One host with many peers, and a thousand with one."""
-    hosts = np.concatenate([np.full(peers, int(ipaddress.ip_address(host))), 0x0B000000 + np.arange(1000)])
-    return hosts.astype(np.uint32), (0xAC100000 + np.arange(len(hosts))).astype(np.uint32)
 
 
 def some(count: int = 5, first: int = 0x0A000001) -> sh.SuperHosts:

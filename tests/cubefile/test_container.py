@@ -25,7 +25,6 @@ from superhosts.detectors.exact import Exact
 from superhosts.errors import (
     DifferenceError,
     HalfMergedError,
-    MergeError,
     OutputError,
     SketchFileError,
     UnreadableError,
@@ -36,28 +35,6 @@ from taken import little_memory
 from traffic import content
 
 # Round trips
-
-
-@pytest.mark.parametrize(
-    ("name", "bits"),
-    [*(("cube", b) for b in (32, 64, 128)), ("cbaa", 32), ("cbaa-paper", 32), *(("exact", b) for b in (32, 64, 128))],
-)
-def test_round_trip(tmp_path: Path, name: str, bits: int) -> None:
-    detector = make(name, bits)
-    detector.save(tmp_path / "a.cube")
-    sketch = sh.load(tmp_path / "a.cube")
-    ((part, got),) = sketch.parts.items()
-    assert part == sh.Part(4 if bits == 32 else 6)
-    assert type(got) is type(detector)
-    assert content(sketch) == content(sh.Sketch.of(detector))
-    assert (got.format, got.key_bits) == (detector.format, bits)
-    host = detector.format.to_host(int.from_bytes(np.atleast_1d(columns(bits)[0][0]).astype(">u8").tobytes(), "big"))
-    assert got.estimate(host) == detector.estimate(host)
-    assert got.estimate(host).peers >= 1
-    got.update(*columns(bits, seed=2))  # A loaded detector can be updated further.
-    detector.update(*columns(bits, seed=2))
-    assert content(sketch) == content(sh.Sketch.of(detector))
-    assert [*got.top(5)] == [*detector.top(5)]
 
 
 @pytest.mark.parametrize(("family", "prefix"), [(6, 48), (6, 64), (6, 96), (6, 128)])
@@ -130,29 +107,7 @@ def test_every_byte_matters(tiny: Path, tmp_path: Path) -> None:
                 sh.load(bad)
 
 
-def test_other_files_and_folders(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("hello")
-    with pytest.raises(SketchFileError, match=r"text: not a \.cube file"):
-        sh.load(tmp_path / "text")
-    with pytest.raises(SketchFileError, match="none: cannot be read: No such file"):
-        sh.load(tmp_path / "none")
-    with pytest.raises(SketchFileError, match="cannot be read"):
-        sh.load(tmp_path)
-
-
 # Forged files with valid checksums
-
-
-def test_another_key_is_refused_and_both_are_named(tmp_path: Path) -> None:
-    a, b = sh.Cube(geometry=TINY[32], key="a secret"), sh.Cube(geometry=TINY[32], key="b secret")
-    a.save(tmp_path / "a.cube")
-    with pytest.raises(
-        MergeError, match=f"written with key {a.fingerprint}; give it as key .*{b.fingerprint}"
-    ) as caught:
-        sh.load(tmp_path / "a.cube", key="b secret")
-    assert caught.value.exit_status == 2
-    assert sh.load(tmp_path / "a.cube", key="a secret").parts[sh.Part(4)].fingerprint == a.fingerprint  # type: ignore[attr-defined]
-    assert b"a secret" not in (tmp_path / "a.cube").read_bytes()
 
 
 @pytest.mark.parametrize("columns_of_an_array", [1 << 24, 1 << 40])
@@ -332,14 +287,6 @@ def test_merging_is_idempotent_and_commutative() -> None:
     assert len(order) == 6
     assert left.window == sh.Window(0, 900)
     assert left.sites == {"ams", "fra"}
-
-
-def test_merging_equals_having_seen_both_streams() -> None:
-    merged, both = bundle(seed=1), bundle(seed=1)
-    merged.merge(bundle(seed=2))
-    for part, bits in ((sh.Part(4), 32), (sh.Part(6), 64), (sh.Part(4, "outer", "in"), 32)):
-        both.parts[part].update(*columns(bits, seed=2 + bits))
-    assert content(merged) == content(both)
 
 
 def test_a_part_that_only_the_other_has_is_taken_and_not_shared() -> None:

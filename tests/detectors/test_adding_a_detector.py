@@ -94,8 +94,7 @@ def test_commands_and_files_know_it(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_held_to_the_laws() -> None:
-    shape = test_laws.SHAPES[0]
-    test_laws.test_order_does_not_matter("toy", shape, 1)
-    test_laws.test_repetition_does_not_matter("toy", shape)
-    test_laws.test_merging_equals_having_seen_both_streams("toy", shape)
+def test_it_is_held_to_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_laws, "SHAPES", test_laws.SHAPES[:1])
+    test_laws.test_neither_order_nor_repetition_nor_batches_matter("toy")
+    test_laws.test_merging_equals_having_seen_both_streams("toy")

@@ -354,36 +354,19 @@ def test_what_a_hub_cannot_merge_is_refused(options: dict[str, Any], words: str)
         check_settings(Settings(**options))
 
 
-def test_an_edge_writes_its_own_rows_and_spools_its_sketches(run: Run, tmp_path: Path) -> None:
-    capture = write(tmp_path / "three.pcap", three_windows())
-    settings = Settings(memory="1MiB", inner=["10.0.0.0/8"], device="cpu", threads=1, site="ams", threshold=1000)
-    scan = Scan(open_inputs([capture]), settings, RunOptions())
-    position, spool = (
-        Position(tmp_path, ["three"], settings.fingerprint, print),
-        Spool(tmp_path, "ams", cap=1 << 30, say=print),
-    )
-    destination = open_destination(str(tmp_path / "rows.jsonl"), RunKind(endless=True))
-    with Destinations([destination]) as destinations:
-        Edge(scan, spool, position, print, rows=LocalRows(destinations, print)).run()
-    written = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-    scanned = run("scan", capture, "--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu", "--json", "-t", "1k")
-    assert written == scanned.rows != []
-    assert spool.counters.spooled == 3
-
-
-@pytest.mark.parametrize("with_rows", [True, False])
-def test_of_windows_that_overlap_panes_are_spooled(tmp_path: Path, run: Run, with_rows: bool) -> None:
-    """Every packet is in one sketch; the rows are those of the windows."""
+@pytest.mark.parametrize(("slide", "with_rows"), [("", True), ("1m", True), ("1m", False)])
+def test_an_edge_spools_sketches_and_writes_its_own_rows(tmp_path: Path, run: Run, slide: str, with_rows: bool) -> None:
+    """Of windows that overlap, panes are spooled: every packet is in one sketch. The rows are those of the windows."""
     capture = write(tmp_path / "three.pcap", three_windows())
     common = {"memory": "1MiB", "inner": ["10.0.0.0/8"], "device": "cpu", "threads": 1, "threshold": 1000}
-    settings = Settings(window="5m", slide="1m", site="ams", **common)  # type: ignore[arg-type]
+    settings = Settings(window="5m", slide=slide, site="ams", **common)  # type: ignore[arg-type]
     scan = Scan(open_inputs([capture]), settings, RunOptions(find=with_rows))
     position = Position(tmp_path, ["three"], settings.fingerprint, print)
     spool = Spool(tmp_path, "ams", cap=1 << 30, say=print)
     destination = open_destination(str(tmp_path / "rows.jsonl"), RunKind(endless=True))
     with Destinations([destination]) as destinations:
         Edge(scan, spool, position, print, rows=LocalRows(destinations, print) if with_rows else None).run()
-    panes = Settings(window="1m", site="ams", **common)  # type: ignore[arg-type]
+    panes = Settings(window=slide or "5m", site="ams", **common)  # type: ignore[arg-type]
     plain = {each.window: each.sketch.entries for each in Scan(open_inputs([capture]), panes)}
     spooled = [sh.load(tmp_path / name) for name in spool.waiting()]
     assert {each.window: each.entries for each in spooled} == plain
@@ -391,7 +374,8 @@ def test_of_windows_that_overlap_panes_are_spooled(tmp_path: Path, run: Run, wit
     if with_rows:
         written = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
         options = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu", "--json", "-t", "1k"]
-        assert written == run("scan", capture, *options, "--window", "5m", "--slide", "1m").rows != []
+        slides = [] if not slide else ["--slide", slide]
+        assert written == run("scan", capture, *options, "--window", "5m", *slides).rows != []
 
 
 class Flaky(Destination):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 from test_edge import Packets
 
 import superhosts as sh
-from fleets import SETTINGS, make_sketch, window
-from processes import DEADLINE, ending, make_hub_on_files, one_process, sites_traffic, unions, wait_for, write_captures
+from fleets import SETTINGS, make_odd, make_sketch, window
+from processes import DEADLINE, ending, make_hub_on_files, sites_traffic, write_captures
 from processes import make_edge as make_node
 from superhosts.fleet.edge import Edge, Position
 from superhosts.fleet.link import REFUSED, Receipt
@@ -25,24 +24,7 @@ WINDOWS = 3
 SKETCH = "20261114T120000Z-5m-ams-0123456789abcdef.cube"  # a name like those of the site's own sketches
 
 
-def make_fifo(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def make_filled_folder(path: Path) -> None:
-    path.mkdir()
-    (path / "inside").write_text("mine")
-
-
-def make_link(path: Path) -> None:
-    path.symlink_to("/dev/zero")
-
-
-def make_broken_link(path: Path) -> None:
-    path.symlink_to("nowhere")
-
-
-ODD = [make_fifo, make_filled_folder, make_link, make_broken_link]
+ODD = ["fifo", "folder", "device", "link"]
 
 
 def make_spool(folder: Path, said: list[str]) -> Spool:
@@ -78,13 +60,11 @@ def said() -> list[str]:
 # What is not a plain file
 
 
-@pytest.mark.parametrize("make", ODD)
+@pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("name", [SKETCH, "a-b-c.cube", SKETCH.replace("ams", "fra")])
-def test_what_is_no_file_does_not_stay_among_the_sketches(
-    tmp_path: Path, said: list[str], make: Callable[[Path], None], name: str
-):
+def test_what_is_no_file_does_not_stay_among_the_sketches(tmp_path: Path, said: list[str], kind: str, name: str):
     tmp_path.chmod(0o700)
-    make(tmp_path / name)
+    make_odd(tmp_path / name, kind)
     spool = make_spool(tmp_path, said)
     assert spool.waiting() == []
     assert os.path.lexists(tmp_path / f".{name}.aside")
@@ -92,40 +72,38 @@ def test_what_is_no_file_does_not_stay_among_the_sketches(
     assert len(said) == 1
     assert name in said[0]
     assert f".{name}.aside" in said[0]
-    make(tmp_path / name)  # and again while it runs
+    make_odd(tmp_path / name, kind)  # and again while it runs
     good = spool.put(make_sketch("ams"))
     assert spool.waiting() == [good]
     assert os.path.lexists(tmp_path / f".{name}.aside.1")
     assert len(said) == 2
 
 
-@pytest.mark.parametrize("make", ODD)
+@pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("name", ["position.json", "open.json", "status.json", ".fresh.tmp", "refused", "damaged"])
 def test_the_edges_own_names_are_free_at_the_start(
-    tmp_path: Path, said: list[str], truth: dict[str, Any], make: Callable[[Path], None], name: str
+    tmp_path: Path, said: list[str], truth: dict[str, Any], kind: str, name: str
 ):
-    if name in ("refused", "damaged") and make is make_filled_folder:
+    if name in ("refused", "damaged") and kind == "folder":
         pytest.skip("these are folders")
-    make(tmp_path / name)
+    make_odd(tmp_path / name, kind)
     edge = make_edge(tmp_path, said)
     edge.run()
     assert spooled(tmp_path) == truth
     assert (tmp_path / "position.json").is_file()
     assert all((tmp_path / folder).is_dir() for folder in ("refused", "damaged"))
-    if name != ".fresh.tmp" or make is make_filled_folder:  # what a killed run has left is removed
+    if name != ".fresh.tmp" or kind == "folder":  # what a killed run has left is removed
         assert any(f"{name}.aside" in line for line in said)
     again = make_edge(tmp_path, said)
     again.run()
     assert again.counters.windows == 0
 
 
-@pytest.mark.parametrize("make", ODD)
-def test_what_stands_in_the_way_of_a_refused_sketch_is_set_aside(
-    tmp_path: Path, said: list[str], make: Callable[[Path], None]
-):
+@pytest.mark.parametrize("kind", ODD)
+def test_what_stands_in_the_way_of_a_refused_sketch_is_set_aside(tmp_path: Path, said: list[str], kind: str):
     spool = make_spool(tmp_path, said)
     path = spool.put(make_sketch("ams"))
-    make(tmp_path / "refused" / path.name)
+    make_odd(tmp_path / "refused" / path.name, kind)
     spool.settle(Receipt(path.name, REFUSED, "no"))
     assert spool.waiting() == []
     assert content(sh.load(tmp_path / "refused" / path.name)) == content(make_sketch("ams"))
@@ -212,29 +190,3 @@ def test_an_edge_whose_windows_were_refused_ends_with_status_5(tmp_path: Path):
     last = edge.words.splitlines()[-1]
     assert "0 spooled, 0 acknowledged by the hub, 0 in the spool; refused windows" in last
     assert last.endswith(": 2")
-
-
-@pytest.mark.slow
-def test_an_edge_in_a_spool_full_of_other_things_sends_its_own(tmp_path: Path):
-    (capture,) = write_captures(tmp_path / "ams", sites_traffic(2)["ams"], 10**9)
-    hub, link = make_hub_on_files(tmp_path, sites=("ams",))
-    edge = make_node(tmp_path, "ams", link, str(capture), "--window", "1m")
-    spool = tmp_path / "spool-ams"
-    spool.mkdir()
-    for number, make in enumerate(ODD):
-        make(spool / f"{number}.cube")
-    make_fifo(spool / "position.json")
-    make_filled_folder(spool / "status.json")
-    (spool / "open.json").write_text('{"start": "noon"}')
-    with ending(hub, edge):
-        hub.start()
-        edge.start()
-        assert edge.process is not None
-        assert edge.process.wait(DEADLINE) == 0
-        wait_for(lambda: unions(tmp_path / "archive") == one_process([capture], "1m"), "the unions are exact")
-        hub.end()
-    assert "Traceback" not in edge.words
-    names = [*(f"{number}.cube" for number in range(4)), "open.json", "position.json", "status.json"]
-    aside = json.loads((spool / "status.json").read_text())["aside"]
-    assert sorted(aside) == sorted(f".{name}.aside" for name in names)
-    assert all(name in edge.words for name in aside)

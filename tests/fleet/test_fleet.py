@@ -67,24 +67,9 @@ def test_three_edges_and_a_hub_answer_as_one_process(tmp_path: Path):
 @pytest.mark.slow
 def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tmp_path: Path):
     (path,) = write_captures(tmp_path / "ams", sites_traffic(3)["ams"], 10**9)
-    link = tmp_path / "link"
-    keep = ["--output", str(tmp_path / "found.csv"), "--archive", str(tmp_path / "archive")]
-    hub = Node(
-        tmp_path / "hub.log",
-        "hub",
-        "--state",
-        str(tmp_path / "hub"),
-        "--from",
-        str(link),
-        "--sites",
-        "ams",
-        "--threshold",
-        "20",
-        *keep,
-        *COMMON,
-    )
-    own = tmp_path / "own.csv"
-    edge = make_edge(tmp_path, "ams", ["--to", str(link)], str(path), "--window", "1m", "-o", str(own), "-n", "1")
+    own, found = tmp_path / "own.csv", tmp_path / "found.csv"
+    hub, link = make_hub_on_files(tmp_path, "--threshold", "20", "--output", str(found), sites=("ams",))
+    edge = make_edge(tmp_path, "ams", link, str(path), "--window", "1m", "-o", str(own), "-n", "1")
     with ending(hub, edge):
         hub.start()
         edge.start()
@@ -96,7 +81,7 @@ def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tm
         assert edge.process.wait(DEADLINE) == 0
         assert status(tmp_path / "spool-ams")["spool"]["spooled"] == 0
         hub.end()
-    assert "window_start" in (tmp_path / "found.csv").read_text()
+    assert "window_start" in found.read_text()
 
 
 @pytest.mark.slow
@@ -176,14 +161,10 @@ def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
     (path,) = write_captures(tmp_path / "ams", batches, 10**9)
     data = path.read_bytes()
     middle = record_behind(data, int(batches[0].time[0]) + 30 * 10**9)
-    link, spool = tmp_path / "link", tmp_path / "spool-ams"
-    edge = make_edge(tmp_path, "ams", ["--to", str(link)], "-", "--window", "1m", "--grace", "1h")
-    rest = make_edge(tmp_path, "ams", ["--to", str(link)])
-    hub = Node(
-        tmp_path / "hub.log",
-        *("hub", "--state", str(tmp_path / "hub"), "--from", str(link), "--sites", "ams", "--grace", "0s"),
-        *("--archive", str(tmp_path / "archive"), *COMMON),
-    )
+    spool = tmp_path / "spool-ams"
+    hub, link = make_hub_on_files(tmp_path, "--grace", "0s", sites=("ams",))
+    edge = make_edge(tmp_path, "ams", link, "-", "--window", "1m", "--grace", "1h")
+    rest = make_edge(tmp_path, "ams", link)
     with ending(hub, edge, rest):
         for piece in (data[:middle], data[:24] + data[middle:]):
             count = packets_in(piece)

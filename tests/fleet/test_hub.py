@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import random
 import shutil
 import threading
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from faults import DeadError, at_rename, at_sync, die, fill_disk
+from faults import DeadError, at_rename, die
 from fleets import SETTINGS, damage, forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, three, union_of
@@ -31,7 +30,6 @@ from superhosts.fleet.names import SketchId
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
-from superhosts.output.files import AppendedFile
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
@@ -74,8 +72,7 @@ def test_each_merged_sketch_shows_that_the_hub_works(node: Node):
         if node.reports:
             stop.set()
 
-    node.hub.merging.on_add = lambda: merged.append(len(node.reports))
-    node.hub.run(stop, on_turn=on_turn)
+    node.hub.run(stop, on_turn=on_turn, on_merged=lambda: merged.append(len(node.reports)))
     assert merged == [0, 0, 0]
 
 
@@ -513,28 +510,6 @@ def test_a_sites_sketch_that_rots_after_the_first_report_does_not_stop_the_next(
     assert content(node.union(0)) == content(union_of(*sketches))
     assert {site["site"] for site in node.reports[1].rows[0]["sites"]} == set(SITES)  # fra's from the report before
     assert any("LEFT OUT" in line for line in node.said)
-
-
-def test_a_full_disk_makes_reports_wait_and_rows_come_once(tmp_path: Path):
-    output = AppendedFile(tmp_path / "rows.jsonl")
-    node = Node(tmp_path, sites=("ams",))
-    node.report = output.write
-    node.send(make_sketch("ams"))
-
-    def full(handle: int) -> None:
-        if os.fstat(handle).st_ino == (tmp_path / "rows.jsonl").stat().st_ino:
-            fill_disk()
-
-    with at_sync(full):
-        node.hub.step()
-        node.hub.step()
-    assert (tmp_path / "rows.jsonl").read_text() == ""
-    assert node.hub.counters.waits == 2
-    assert sum("NOT REPORTED" in line for line in node.said) == 1
-    node.hub.step()
-    (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
-    assert row["revision"] == 1
-    output.close()
 
 
 def test_a_sketch_that_fails_half_merged_leaves_nothing_in_the_union(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

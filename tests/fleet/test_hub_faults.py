@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from superhosts.detectors.stored import Stored
 from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.filelink import FileReceiver, FileSender
-from superhosts.fleet.hub import ROWS, Retries
+from superhosts.fleet.hub import ROWS, HubCounters, Retries
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
@@ -57,24 +57,17 @@ def raise_full(name: str) -> None:
 # Kills between two steps.
 
 
-def test_a_window_whose_folder_was_only_made_takes_sketches(tmp_path: Path):
-    folder = tmp_path / "state" / "windows" / KEY
-    folder.mkdir(parents=True)
-    node = Node(tmp_path)
-    assert node.store.windows() == []
-    assert not folder.exists()
-    node.hub.tidy()
-    assert [node.send(sketch).verdict for sketch in three()] == [MERGED] * 3
-
-
 def test_a_sketch_that_could_not_be_placed_leaves_its_window_open(tmp_path: Path):
     node = Node(tmp_path)
     sketch = write_parcel(three()[0], tmp_path / "wire")
     with at_rename("*-ams-*.cube", fill_disk), pytest.raises(OSError, match="No space"):
         node.arrive(sketch, "ams")
-    assert node.store.windows() == []
-    node.hub.tidy()
-    assert [node.send(sketch).verdict for sketch in three()] == [MERGED] * 3
+    assert node.store.folder(KEY).is_dir()
+    for again in (node, Node(tmp_path)):  # the second start removes the empty folder
+        assert again.store.windows() == []
+        again.hub.tidy()
+    assert not again.store.folder(KEY).exists()
+    assert [again.send(sketch).verdict for sketch in three()] == [MERGED] * 3
 
 
 def test_a_window_whose_sketches_were_all_left_out_is_not_past(tmp_path: Path):
@@ -327,7 +320,7 @@ def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(tmp_path: P
         else:
             StandardOutput("json", RunKind(endless=True), stream=FullStream()).write(report)
 
-    troubles = Retries(print, lambda: None)
+    troubles = Retries(print, HubCounters())
     with at_sync(fill_disk):
         assert not troubles.attempt(Notice(f"NOT REPORTED: {KEY}", "not-reported"), write, KEY)
     assert not troubles.is_resting(KEY)
@@ -335,7 +328,7 @@ def test_a_full_disk_behind_any_output_is_known_as_everyones_trouble(tmp_path: P
 
 def test_a_report_ends_all_trouble_with_its_window(tmp_path: Path):
     said: list[str] = []
-    troubles = Retries(said.append, lambda: None)
+    troubles = Retries(said.append, HubCounters())
 
     def fail() -> None:
         raise ValueError("no")
@@ -346,19 +339,6 @@ def test_a_report_ends_all_trouble_with_its_window(tmp_path: Path):
     assert troubles.attempt(Notice(f"NOT REPORTED: {KEY}", "not-reported"), lambda: None, KEY)
     assert list(troubles.open) == [f"NOT MERGED YET: {other}"]
     assert said[2:] == [f"NOT MERGED YET: {KEY}: works again"]
-
-
-def test_the_status_is_written_between_the_reports_of_a_hub_that_catches_up(tmp_path: Path):
-    node = Node(tmp_path, sites=("ams",)).send_all(*(make_sketch("ams", number) for number in range(3)))
-    stop, seen = threading.Event(), []
-
-    def on_turn() -> None:
-        seen.append(len(node.reports))
-        if len(node.reports) == 3:
-            stop.set()
-
-    node.hub.run(stop, on_turn=on_turn)
-    assert seen[:4] == [0, 1, 2, 3]  # the first: it is ready, whatever is to be reported
 
 
 # Crafted files.
@@ -397,18 +377,6 @@ def test_after_a_change_of_geometry_the_old_sketches_go_aside(tmp_path: Path):
     assert any("LEFT OUT" in line and "geometry differs" in line for line in node.said)
     aside = sorted(path.name for path in node.store.folder(KEY).glob(".*.aside"))
     assert [name.split("-")[-2] for name in aside] == ["ams"]
-
-
-def test_a_union_of_another_geometry_in_the_archive_is_not_replaced(tmp_path: Path):
-    archive = make_archive(tmp_path / "archive", [])
-    old = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive).step(make_sketch("ams"))
-    old.hub.tidy()
-    node = Node(tmp_path, sites=("ams", "fra"), kind=LARGER, archive=archive)
-    receipt = node.send(make_sketch("fra", settings=LARGER))
-    assert receipt.verdict == REFUSED
-    assert "geometry differs" in receipt.reason
-    node.hub.step()
-    assert content(sh.load(archive.union(KEY))) == content(make_sketch("ams"))
 
 
 def test_a_second_sketch_of_a_site_is_said_once(tmp_path: Path):
@@ -511,25 +479,18 @@ def test_a_file_is_not_a_folder_of_sketches(tmp_path: Path):
         FileSender(tmp_path / "file", "ams", print)
 
 
-@pytest.fixture
-def synced() -> Iterator[list[int]]:
-    """The inodes of all files and folders that are flushed to disk."""
-    inodes: list[int] = []
-    with at_sync(lambda handle: inodes.append(os.fstat(handle).st_ino)):
-        yield inodes
-
-
-def test_names_of_new_folders_and_merged_sketches_are_synced(tmp_path: Path, synced: list[int]):
-    WindowStore(tmp_path / "new" / "state")
-    assert {path.stat().st_ino for path in (tmp_path, tmp_path / "new", tmp_path / "new" / "state")} <= set(synced)
-    archive = make_archive(tmp_path / "archive", [], with_sites=True)
-    synced.clear()
-    archive.add_site(write_parcel(make_sketch("ams"), tmp_path / "wire"))
-    day = archive.folder / KEY[:8]
-    assert {archive.folder.stat().st_ino, day.stat().st_ino} <= set(synced)
-    synced.clear()
-    archive.add_site(write_parcel(make_sketch("ams", base=5000), tmp_path / "wire"))
-    assert synced[-1] == day.stat().st_ino
+def test_names_of_new_folders_and_merged_sketches_are_synced(tmp_path: Path):
+    synced: list[int] = []  # inodes
+    with at_sync(lambda handle: synced.append(os.fstat(handle).st_ino)):
+        WindowStore(tmp_path / "new" / "state")
+        assert {path.stat().st_ino for path in (tmp_path, tmp_path / "new", tmp_path / "new" / "state")} <= set(synced)
+        archive = make_archive(tmp_path / "archive", [], with_sites=True)
+        synced.clear()
+        archive.add_site(write_parcel(make_sketch("ams"), tmp_path / "wire"))
+        day = archive.folder / KEY[:8]
+        assert {archive.folder.stat().st_ino, day.stat().st_ino} <= set(synced)
+        archive.add_site(write_parcel(make_sketch("ams", base=5000), tmp_path / "wire"))
+        assert synced[-1] == day.stat().st_ino
 
 
 @pytest.mark.parametrize("durable", [True, False])

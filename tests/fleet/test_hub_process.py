@@ -9,7 +9,6 @@ import os
 import pty
 import signal
 import stat
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -72,19 +71,12 @@ def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, fo
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
     with ending(hub), os.fdopen(read, "rb") as reader:
         with os.fdopen(write, "wb") as writer:
-            log = hub.log.open("ab")
-            hub.process = subprocess.Popen(
-                [sys.executable, "-m", "superhosts", *hub.arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=writer,
-                stderr=log,
-            )
+            hub.start(stdout=writer)
         wait_for(lambda: windows_in(tmp_path / "found.jsonl") == 4, "all windows are in the file")
         wait_for(lambda: len(list(tmp_path.glob("archive/*/*.cube"))) == 4, "and in the archive")
         wait_for(lambda: status(tmp_path)["standard_output"]["waiting"] > 0, "what waits is in the status")
         assert hub.end(signal.SIGTERM) == 0
         assert reader.read(1)
-        log.close()
     assert "NOT READ" in hub.words
     assert "NOT DELIVERED" in hub.words
 
@@ -114,12 +106,7 @@ def test_standard_error_that_nobody_reads_keeps_nothing(tmp_path: Path):
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
     with ending(hub), os.fdopen(read, "rb") as reader:
         with os.fdopen(write, "wb") as writer:
-            hub.process = subprocess.Popen(
-                [sys.executable, "-m", "superhosts", *hub.arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=writer,
-            )
+            hub.start(stderr=writer)
         wait_for(lambda: (tmp_path / "hub" / "status.json").exists(), "it has started")
         wait_for(lambda: status(tmp_path)["standard_error"]["waiting"] > 0, "lines wait, as the status tells")
         write_parcel(crowd(0), tmp_path / "link" / "ams")

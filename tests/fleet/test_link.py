@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import pytest
-
 from faults import system_call
 from fleets import make_sketch, write_parcel
 from hubs import Node
@@ -36,26 +34,20 @@ def test_lines_come_at_intervals_and_end_with_the_last_thing() -> None:
     assert said == ["sketches: 0 of 4 done, 4 GiB left", "sketches: 1 of 4 done, 3 GiB left", "sketches: all 4 done"]
 
 
-def test_what_is_known_only_after_the_start_counts_from_then_on() -> None:
+def test_what_is_known_only_after_the_start_counts_from_then_on_and_nothing_is_nothing_to_tell() -> None:
     said, now = list[str](), [0.0]
     found: list[dict[str, int] | None] = [None]
     backlog = Backlog("sketches", lambda: found[0], said.append, every=30.0, clock=lambda: now[0])
+    none = Backlog("none", dict, said.append, every=30.0, clock=lambda: now[0])
     backlog.tell()
+    assert (backlog.left(), none.left()) == ((0, 0), (0, 0))
     found[0] = {"a": 1024, "b": 1024}
     backlog.tell()
     found[0] = {}
     now[0] = 31.0
+    none.tell()
     backlog.tell()
     assert said == ["sketches: all 2 done"]
-
-
-@pytest.mark.parametrize("waiting", [{}, None])
-def test_nothing_that_waits_is_nothing_to_tell(waiting: dict[str, int] | None) -> None:
-    said, now = list[str](), [0.0]
-    backlog = Backlog("sketches", lambda: waiting, said.append, every=1.0, clock=lambda: now[0])
-    now[0] = 5.0
-    backlog.tell()
-    assert (said, backlog.left()) == ([], (0, 0))
 
 
 def fill(folder: Path, count: int = MANY) -> list[Path]:

@@ -150,31 +150,23 @@ def test_a_spool_with_sketches_of_another_site_is_refused(spool: Spool, tmp_path
     Spool(tmp_path / "spool", "fra", cap=1 << 30, say=said.append)
 
 
-def test_at_the_cap_the_oldest_window_is_dropped_loudly(tmp_path: Path, said: list[str]):
+def test_at_the_cap_the_oldest_window_is_dropped_loudly_but_those_set_aside_go_first(tmp_path: Path, said: list[str]):
     size = Spool(tmp_path / "probe", "ams", cap=1 << 30, say=said.append).put(make_sketch("ams")).stat().st_size
     spool = Spool(tmp_path / "spool", "ams", cap=3 * size + size // 2, say=said.append)
-    paths = [spool.put(make_sketch("ams", number)) for number in range(5)]
+    first = spool.put(make_sketch("ams", 0))
+    spool.settle(Receipt(first.name, REFUSED, "no"))
+    said.clear()
+    paths = [spool.put(make_sketch("ams", number)) for number in range(1, 4)]
+    assert (spool.waiting(), spool.counters.dropped, said) == (paths, 0, [])
+    assert not (spool.folder / "refused" / first.name).exists()
+    paths += [spool.put(make_sketch("ams", number)) for number in (4, 5)]
     assert spool.waiting() == paths[2:]
     assert spool.counters.dropped == 2
     assert all("DROPPED" in line for line in said)
     assert paths[0].name in said[0]
-
-
-def test_sketches_set_aside_go_before_those_that_wait(tmp_path: Path, said: list[str]):
-    size = Spool(tmp_path / "probe", "ams", cap=1 << 30, say=said.append).put(make_sketch("ams")).stat().st_size
-    spool = Spool(tmp_path / "spool", "ams", cap=2 * size + size // 2, say=said.append)
-    first = spool.put(make_sketch("ams", 0))
-    spool.settle(Receipt(first.name, REFUSED, "no"))
-    paths = [spool.put(make_sketch("ams", number)) for number in (1, 2)]
-    assert spool.waiting() == paths
-    assert not (spool.folder / "refused" / first.name).exists()
-    assert spool.counters.dropped == 0
-
-
-def test_one_sketch_larger_than_the_cap_is_kept(tmp_path: Path, said: list[str]):
-    spool = Spool(tmp_path / "spool", "ams", cap=10, say=said.append)
-    path = spool.put(make_sketch("ams"))
-    assert spool.waiting() == [path]
+    alone = Spool(tmp_path / "alone", "ams", cap=10, say=said.append)
+    path = alone.put(make_sketch("ams"))
+    assert alone.waiting() == [path]  # one sketch larger than the cap is kept
 
 
 def test_a_disk_that_takes_no_more_leaves_nothing_half(spool: Spool):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from fleets import forge_parcel, make_sketch, window, write_parcel
+from fleets import forge_parcel, make_odd, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, three, union_of
 from superhosts.core.results import Selection
@@ -148,20 +148,6 @@ def test_rows_of_an_earlier_report_that_make_no_sense_are_set_aside(tmp_path: Pa
     assert node.hub.status()["aside"]["last"] == [str(rows)]
 
 
-def make_odd(path: Path, kind: str) -> None:
-    """Put something in a file's place."""
-    if path.exists():
-        path.unlink()
-    if kind == "folder":
-        (path / "deep").mkdir(parents=True)
-    elif kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "loop":
-        path.symlink_to(path.name)
-    else:
-        path.symlink_to("/nonexistent/file")
-
-
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
 @pytest.mark.parametrize("name", [LEDGER, ROWS, UNION, "sketch"])
 def test_a_folder_or_pipe_in_place_of_a_state_file_is_set_aside(tmp_path: Path, name: str, kind: str):
@@ -194,21 +180,13 @@ def test_something_else_in_place_of_a_sketch_that_was_not_merged_is_set_aside(tm
 def test_something_named_like_a_window_is_set_aside(tmp_path: Path, kind: str):
     windows = tmp_path / "state" / "windows"
     windows.mkdir(parents=True)
-    odd = windows / KEY
-    if kind == "file":
-        odd.write_text("precious")
-    elif kind == "fifo":
-        os.mkfifo(odd)
-    else:
-        (tmp_path / "elsewhere").mkdir()
-        odd.symlink_to(tmp_path / "elsewhere")
+    (windows / KEY).write_text("precious") if kind == "file" else make_odd(windows / KEY, kind)
     (windows / "notes").write_text("an operator's")
     for _ in range(2):  # also at the next start
         node = Node(tmp_path, grace=0.0)
         assert os.path.lexists(windows / f".{KEY}.aside")
         assert (windows / "notes").exists()
-    for sketch in three():
-        assert node.send(sketch).verdict == MERGED
+    assert [node.send(sketch).verdict for sketch in three()] == [MERGED] * 3
     node.hub.step()
     assert content(node.union(0)) == content(union_of(*three()))
 
@@ -233,16 +211,6 @@ def test_a_folder_where_sketches_arrive_is_set_aside(tmp_path: Path):
         node = Node(tmp_path)
         assert [path.name for path in incoming.iterdir()] == [".deep.aside"]
     assert node.send(three()[0]).verdict == MERGED
-
-
-@pytest.mark.parametrize("kind", ["folder", "fifo"])
-def test_something_else_in_place_of_a_past_ledger_is_set_aside(tmp_path: Path, kind: str):
-    WindowStore(tmp_path / "state")
-    make_odd(tmp_path / "state" / "past" / f"{KEY}.json", kind)
-    node = Node(tmp_path)
-    receipt = node.send(three()[0])
-    assert "--late" in receipt.reason  # that the window is past is all that is known
-    assert node.hub.status()["aside"]["count"] == 1
 
 
 def test_sketches_whose_ledger_is_lost_are_never_removed(tmp_path: Path):

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fuzz.targets import target
-from superhosts.core.columns.addresses import parse_text
+from superhosts.core.columns.addresses import parse_spans
 
 _CHARACTERS = "0123456789abcdefABCDEF::::....%/ xg\x00\x7f\x80é"
 _PIECES = ("::", ":", "0", "00", "ffff", "FFFF", "::ffff:", "1.2.3.4", "255", "256", ".", "1:2:3:4:5:6:7", "abcde")
@@ -46,6 +46,7 @@ def addresses(case: tuple[list[str], str]) -> None:
     texts, behind = case
     rows = [text.encode() for text in texts]
     data = np.frombuffer(b"".join(rows) + behind.encode(), np.uint8)
-    kinds, words = parse_text(data, np.cumsum([0, *map(len, rows)], dtype=np.int64))
+    places = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    kinds, words = parse_spans(data, places[:-1], places[1:])
     found = [(int(kind), int(high) << 64 | int(low)) for kind, (high, low) in zip(kinds, words, strict=True)]
     assert found == [_read(text) for text in texts]

@@ -1,4 +1,4 @@
-"""What every rival must do: the laws that it does not declare broken, clear refusals, and scans."""
+"""What every rival must do besides the laws of detectors (`detectors/test_laws.py`): refuse, tell hosts apart, scan."""
 
 from __future__ import annotations
 
@@ -7,60 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 import superhosts as sh
-from shapes import all_equal, near_threshold, one_scanner, repeats, zipf
-from superhosts import GeometryError, MergeError, UsageError
+from detectors.test_laws import SMALL, content, fed, make
+from shapes import zipf
+from superhosts import GeometryError, UsageError
 from superhosts.cli import app
-from superhosts.core.device import cuda_problem, simulated
 from superhosts.lab.rivals import RIVALS, dcds, filter, gse, pairsample, rgs, spreadsketch, vbfa
-from superhosts.lab.rivals.base import Rival
 
-SMALL = {
-    "dcds": dcds.Geometry(column_bits=8),
-    "vbfa": vbfa.Geometry(column_bits=8),
-    "gse": gse.Geometry(array_bits=18, vector_bits=9, table_bits=6),
-    "filter": filter.Geometry(words=4096, rows=3, counters=2000, threshold=1),
-    "spreadsketch": spreadsketch.Geometry(rows=3, buckets=500),
-    "pairsample": pairsample.Geometry(pairs=1500),
-    "rgs": rgs.Geometry(groups=900, buckets=20),
-}
-MERGING = [name for name, kind in RIVALS.items() if "merge" not in kind.broken_laws]
-ON_GPU = cuda_problem() is None and not simulated()
 SYNTH = "synth:flows=200k,packets=300k,super_hosts=20,windows=1,seed=1"
-
-
-def make(name: str, threads: int = 2, **more) -> Rival:
-    kind = RIVALS[name]
-    device = "cuda" if kind.runs_on_gpu and ON_GPU else "cpu"
-    return kind(**{"geometry": SMALL[name], "threads": threads, "device": device, **more})
-
-
-def fed(name: str, hosts: np.ndarray, peers: np.ndarray, threads: int = 2) -> Rival:
-    rival = make(name, threads)
-    rival.update(hosts, peers)
-    return rival
-
-
-def content(rival: Rival) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in rival.arrays().items()}
-
-
-@pytest.mark.parametrize("name", RIVALS)
-def test_order_repetition_batches_and_clear(name):
-    for shape in (zipf(), repeats()):
-        once = content(rival := fed(name, shape.hosts, shape.peers))
-        shuffle = np.random.default_rng(1).permutation(len(shape.hosts))
-        if "order" not in rival.broken_laws:
-            assert content(fed(name, shape.hosts[shuffle], shape.peers[shuffle], threads=1)) == once
-        if "repetition" not in rival.broken_laws:
-            rival.update(shape.hosts[:999], shape.peers[:999])
-            assert content(rival) == once
-        rival.clear()
-        assert len(rival.super_hosts(1)) == len(rival.top(5)) == rival.estimate("10.0.0.1").peers == 0
-        for start in range(0, len(shape.hosts), 997):
-            rival.update(shape.hosts[start : start + 997], shape.peers[start : start + 997])
-            if start % 5 == 0:
-                rival.super_hosts(1000)  # A query in between changes nothing.
-        assert content(rival) == once
 
 
 @pytest.mark.parametrize("name", RIVALS)
@@ -75,42 +28,13 @@ def test_wide_peers(name):
         assert content(fed(name, shape.hosts, other)) != content(fed(name, shape.hosts, shape.peers))
 
 
-@pytest.mark.parametrize("name", MERGING)
-def test_merging_equals_having_seen_both_streams(name):
-    for shape in (zipf(), all_equal()):
-        cut = len(shape.hosts) // 3
-        whole = fed(name, shape.hosts, shape.peers)
-        left = fed(name, shape.hosts[: 2 * cut], shape.peers[: 2 * cut])  # the streams overlap
-        right = fed(name, shape.hosts[cut:], shape.peers[cut:])
-        twin = right.copy()
-        assert left.merge(right) is left
-        assert content(left) == content(whole) == content(twin.merge(left))
-        assert left.super_hosts(150).to_dict() == whole.super_hosts(150).to_dict()
-        assert content(left.merge(right).merge(left).merge(make(name))) == content(whole)
-
-
-@pytest.mark.parametrize("name", RIVALS)
-def test_unlike_ones_are_not_merged(name):
-    mine = make(name)
-    other = "gse" if name == "vbfa" else "vbfa"
-    cases = [(make(other), f"cannot merge {other} into {name}: the detectors differ")]
-    if name in MERGING:
-        cases += [(make(name, key=b"another key"), "key [0-9a-f]{16} into key [0-9a-f]{16}")]
-        cases += [(type(mine)("16MiB", device="cpu"), "geometry differs")]
-    else:
-        cases += [(make(name), "a pair that both have seen would count twice")]
-    for other, words in cases:
-        with pytest.raises(MergeError, match=words):
-            mine.merge(other)
-
-
 @pytest.mark.parametrize("name", RIVALS)
 def test_wrong_arguments_are_refused(name):
     kind = RIVALS[name]
     with pytest.raises(UsageError, match="32-bit hosts"):
         make(name).update(np.zeros((1, 2), np.uint64), np.zeros(1, np.uint64))
     with pytest.raises(UsageError, match="cannot be combined with a geometry"):
-        kind("16MiB", geometry=SMALL[name])
+        kind("16MiB", **SMALL[name])
     if not kind.runs_on_gpu:
         with pytest.raises(UsageError, match=f"{name} runs on the CPU only; use cpu or auto"):
             kind("1MiB", device="cuda")
@@ -121,7 +45,9 @@ def test_wrong_arguments_are_refused(name):
 
 # Of DCDS, primes are larger than 2^16; GSE has a table of recent pairs, too.
 MEMORIES = {"dcds": (384 << 20) + 11 * 2048, "vbfa": 20 << 20, "gse": 136 << 20, "rgs": (128 << 20) - 1}
-DCDS, VBFA = SMALL["dcds"], SMALL["vbfa"]
+DCDS, VBFA, GSE, FILTER, SPREAD = (
+    SMALL[name]["geometry"] for name in ("dcds", "vbfa", "gse", "filter", "spreadsketch")
+)
 WRONG_SIZES = [
     (DCDS._replace(moduli=(65537, 65539, 65539)), "65539 and 65539 are not coprime"),
     (DCDS._replace(moduli=(65535, 65536, 65537)), r"2\^32 or more"),  # 65535·65536 is just below
@@ -132,9 +58,9 @@ WRONG_SIZES = [
     (VBFA._replace(index_bits=7), "index_bits=7: must be a whole number from 8 to 16"),
     (VBFA._replace(validating_bits=21), "validating_bits=21"),
     (VBFA._replace(noise_arrays=3), "noise_arrays=3: must be 2 or 5"),
-    (SMALL["gse"]._replace(vector_bits=19), "vector_bits=19: must be at most array_bits=18"),
-    (SMALL["filter"]._replace(words=1 << 27), "words=134217728: must be a whole number"),
-    (SMALL["spreadsketch"]._replace(rows=0), "rows=0"),
+    (GSE._replace(vector_bits=19), "vector_bits=19: must be at most array_bits=18"),
+    (FILTER._replace(words=1 << 27), "words=134217728: must be a whole number"),
+    (SPREAD._replace(rows=0), "rows=0"),
     (pairsample.Geometry(3), "pairs=3"),
     (rgs.Geometry(1, 5), "groups=1"),
 ]
@@ -194,22 +120,6 @@ def test_intervals_hold_in_crowded_sketches(name):
         held = (rows.peers_low <= peers) & ((peers <= rows.peers_high) | rows.saturated)
         assert held.mean() > 0.9
         assert (rows.peers != peers).any()
-
-
-@pytest.mark.parametrize("name", RIVALS)
-def test_named_shapes_are_told_apart(name):
-    scanner, near = one_scanner(), near_threshold()
-    rival = RIVALS[name]("32MiB", device="cpu")
-    rival.update(scanner.hosts, scanner.peers)
-    (row,) = rival.super_hosts(1024)
-    assert (str(row.host), row.detector) == ("10.0.0.7", name)
-    assert rival.top(1).hosts.tolist() == [0x0A000007]
-    rival.clear()
-    rival.update(near.hosts, near.peers)
-    rows = rival.estimate(np.array(list(near.truth), np.uint32))
-    true = np.array(list(near.truth.values()))
-    assert rows.hosts.tolist() == list(near.truth)
-    assert np.abs(rows.peers / true - 1).mean() < 0.12
 
 
 @pytest.mark.parametrize("name", RIVALS)

@@ -13,7 +13,6 @@ import pytest
 from faults import DeadError, at_rename, die, fill_disk, full_disk
 from superhosts.errors import UsageError
 from superhosts.output import delivery as module
-from superhosts.output.delivery import left_behind
 from superhosts.output.records import Batch
 
 ROOM = 1 << 20
@@ -49,17 +48,6 @@ def drain(outbox: module.Outbox) -> list[str]:
         found.append(one.id)
         outbox.remove(item)
     return found
-
-
-@pytest.mark.parametrize("on_disk", [False, True])
-def test_batches_leave_in_the_order_in_which_they_came(tmp_path: Path, on_disk: bool) -> None:
-    outbox = Outbox(tmp_path / "q" if on_disk else None, cap=ROOM, say=print)
-    for number in range(12):
-        outbox.put(batch(number))
-    assert len(outbox) == 12
-    assert drain(outbox) == [str(number) for number in range(12)]
-    assert (len(outbox), outbox.dropped, outbox.take(0)) == (0, 0, None)
-    assert [path.name for path in tmp_path.glob("q/*.json")] == []
 
 
 def test_a_restart_goes_on_where_the_last_run_stopped(tmp_path: Path) -> None:
@@ -110,16 +98,14 @@ def test_the_oldest_are_dropped_but_not_the_one_under_way(tmp_path: Path, on_dis
     assert (len(outbox), outbox.dropped) == (3, 3)
     outbox.remove(taken[0])
     assert drain(outbox) == ["4", "5"]
+    assert (len(outbox), outbox.take(0)) == (0, None)
     outbox.put(batch(6, size=10 * one))  # larger than the queue
     assert (len(outbox), outbox.dropped) == (0, 4)
     assert not [*tmp_path.glob("*.json")]
-
-
-def test_the_number_of_batches_is_bounded_too() -> None:
-    outbox = Outbox(None, cap=ROOM, say=print, most=2)
+    few = Outbox(None, cap=ROOM, say=print, most=2)
     for number in range(5):
-        outbox.put(batch(number))
-    assert (drain(outbox), outbox.dropped) == (["3", "4"], 3)
+        few.put(batch(number))
+    assert (drain(few), few.dropped) == (["3", "4"], 3)
 
 
 @pytest.mark.parametrize(
@@ -173,11 +159,3 @@ def test_a_file_that_cannot_be_removed_is_said(tmp_path: Path, monkeypatch: pyte
     assert said[0].endswith("cannot be removed: Input/output error; a restart sends it AGAIN")
     outbox.close()
     assert drain(Outbox(tmp_path, cap=ROOM, say=print)) == ["0"]
-
-
-def test_queues_that_no_destination_uses_any_more(tmp_path: Path) -> None:
-    used, other = Outbox(tmp_path / "a", cap=ROOM, say=print), Outbox(tmp_path / "b", cap=ROOM, say=print)
-    for outbox in (used, other):
-        outbox.put(batch(0))
-    assert left_behind(tmp_path, {tmp_path / "a"}) == {tmp_path / "b": 1}
-    assert left_behind(tmp_path / "none", set()) == {}

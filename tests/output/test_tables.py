@@ -14,7 +14,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import Selection, SuperHost
 from superhosts.core.times import iso_time, local_times, shown_time, window_cell
 from superhosts.output.destination import RunKind
-from superhosts.output.report import Outcome, Report, Row, is_incomplete, make_rows, which_hosts
+from superhosts.output.report import Outcome, Report, Row, make_rows
 from superhosts.output.table import OutputConsole, Terminal, print_timeline
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
@@ -217,8 +217,8 @@ def test_titles() -> None:
         (Selection(1), Outcome(1), "1 host with at least 1 peer"),
         (Selection(1024), Outcome(0), "none with 1,024 peers or more"),
     ):
-        assert which_hosts(selection, outcome) == words
-        assert is_incomplete(selection, outcome) is (outcome.left_out > 0)
+        found = outcome.words(selection)
+        assert (found["title"], found["is_incomplete"]) == (words, outcome.left_out > 0)
 
 
 # Times

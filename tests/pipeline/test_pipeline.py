@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import threading
 import weakref
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,10 +24,10 @@ from superhosts.errors import InputError, OutputError, SuperhostsError, UsageErr
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import LIMITS, Limits
-from superhosts.sources.capture import CaptureSource, open_capture
-from superhosts.sources.input import Input
+from superhosts.sources.capture import CAPTURES, open_capture
+from superhosts.sources.input import FileSource, Input
 from superhosts.sources.open import open_inputs
-from traffic import MINUTES, NOON, STEP, Frames, content, everything, near, packet, talk, three_windows, write
+from traffic import MINUTES, NOON, STEP, Frames, everything, near, packet, talk, three_windows, write
 
 SMALL: dict[str, Any] = {"memory": "1MiB", "inner": ["10.0.0.0/8", "2001:db8::/32"], "threshold": 1000}
 YEARS = 10 * 365 * 86400 * SECOND
@@ -410,17 +412,7 @@ def test_the_key_changes_the_bits_and_not_the_answer(whole: Path) -> None:
         assert [f.host for f in one[2]] == [f.host for f in other[2]]
 
 
-def test_progress_reaches_the_end(whole: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    source = open_capture(whole, block_bytes=4096)
-    run = Scan([source], Settings(**SMALL), on_progress=lambda position, count: seen.append((position, count)))
-    list(run)
-    assert seen == sorted(seen)
-    assert seen[-1][1] == run.counters.packets
-    assert seen[-1][0] <= whole.stat().st_size
-
-
-class Asked(CaptureSource):
+class Asked(FileSource):
     """A capture that counts how often it is asked how far it was read."""
 
     asked = 0
@@ -434,14 +426,114 @@ def test_progress_does_not_ask_every_input_after_every_block(tmp_path: Path) -> 
     count, seen = 120, []
     for number in range(count):
         write(tmp_path / f"{number}.pcap", talk("10.0.0.1", 3, NOON + number * SECOND))
-    sources = [Asked(Input(path)) for path in sorted(tmp_path.iterdir())]
+    sources = [Asked(Input(path), lambda _: CAPTURES) for path in sorted(tmp_path.iterdir())]
     list(Scan(sources, Settings(**SMALL), on_progress=lambda *reached: seen.append(reached)))
+    assert seen == sorted(seen)
     assert seen[-1] == (sum(path.stat().st_size for path in tmp_path.iterdir()), 3 * count)
     assert count <= sum(source.asked for source in sources) < 10 * count
 
 
-def test_content_tells_sketches_apart(wanted: list[Any]) -> None:
-    """The comparisons above can fail: no two windows have the same content."""
-    contents = [window[4] for window in wanted]
-    assert len({str(c) for c in contents}) == 3
-    assert content(sh.Sketch()) == {}
+# `superhosts.scan`: its signature, reading twice, and what becomes of sketches
+
+
+def test_every_setting_is_an_argument_with_the_same_default() -> None:
+    arguments = inspect.signature(sh.scan).parameters
+    kinds = {each.kind for name, each in arguments.items() if name != "inputs"}
+    assert kinds == {inspect.Parameter.KEYWORD_ONLY}
+    assert {each.name for each in fields(Settings)} <= set(arguments)
+    for each in fields(Settings):
+        default = arguments[each.name].default
+        if each.name == "window":
+            assert default is None  # short inputs are joined unless a length is given
+        else:
+            assert ((default,) if each.name in ("watch", "direction") else default) == each.default
+    assert inspect.signature(sh.scan).return_annotation == "Scan"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'memroy'"):
+        sh.scan("a.pcap", memroy=3)  # type: ignore[call-arg]
+    for name in arguments:
+        assert f"`{name}`" in (sh.scan.__doc__ or "") or name == "inputs"
+
+
+def windows_of(run: object) -> list[tuple[int, int, list[str]]]:
+    return [(each.window.start, each.packets, [str(row.host) for row in each]) for each in run]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "synth", "pattern"])
+def test_another_loop_reads_again(whole: Path, kind: str) -> None:
+    inputs = {
+        "file": whole,
+        "folder": str(whole.parent),
+        "pattern": str(whole.parent / "*.pcap"),
+        "synth": "synth:flows=2k,packets=5k,windows=2,super_hosts=0",
+    }
+    run = sh.scan(inputs[kind], window="5m", top=3, memory="1MiB", device="cpu")
+    first = windows_of(run)
+    packets = run.counters.packets
+    assert len(first) > 1
+    assert windows_of(run) == first
+    assert run.counters.packets == packets  # of the last reading
+    for _ in run:  # a loop that is left
+        break
+    assert windows_of(run) == first
+
+
+def test_a_pipe_is_read_once(whole: Path) -> None:
+    reader, writer = os.pipe()
+
+    def feed() -> None:
+        with os.fdopen(writer, "wb") as end:
+            end.write(whole.read_bytes())
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        run = sh.scan(f"/dev/fd/{reader}", memory="1MiB", device="cpu")
+        assert sum(each.packets for each in run) > 0
+        with pytest.raises(sh.UsageError, match=rf"^/dev/fd/{reader}: was read, and can be read only once; keep its"):
+            iter(run)
+    finally:
+        thread.join()
+        os.close(reader)
+
+
+def test_the_sketch_of_a_window_is_freed_when_the_next_comes(whole: Path) -> None:
+    last, parts = None, []
+    for window in sh.scan(whole, window="5m", memory="1MiB", device="cpu"):
+        assert window.sketch.parts
+        parts.append(weakref.ref(next(iter(window.sketch.parts.values()))))
+        if last is not None:
+            with pytest.raises(sh.UsageError, match=r"freed when the next window came; scan\(…, keep_sketch=True\)"):
+                _ = last.sketch
+            assert parts[-2]() is None
+        assert last is None or len(last) >= 0  # The rows stay.
+        last = window
+    assert last is not None
+    assert last.sketch.parts  # No window came after it.
+    kept = list(sh.scan(whole, window="5m", memory="1MiB", device="cpu", keep_sketch=True))
+    assert len(kept) > 1
+    assert all(window.sketch.parts for window in kept)
+
+
+def test_a_thread_frees_its_own_windows_only(whole: Path) -> None:
+    windows = iter(sh.scan(whole, window="5m", memory="1MiB", device="cpu"))
+    mine, others = next(windows), []
+    thread = threading.Thread(target=lambda: others.append(next(windows)))
+    thread.start()
+    thread.join()
+    assert mine.sketch.parts
+    next(windows)
+    assert others[0].sketch.parts
+    with pytest.raises(sh.UsageError, match="keep_sketch=True"):
+        _ = mine.sketch
+
+
+def test_a_scan_says_what_it_reads_and_how_far_it_has_come(whole: Path) -> None:
+    run = sh.scan(whole, window="5m", memory="1MiB", device="cpu")
+    assert repr(run) == f"<Scan: {whole}, window 5m, cube 1 MiB, cpu; not begun>"
+    windows = iter(run)
+    next(windows)
+    assert "; begun (" in repr(run)
+    for _ in windows:
+        pass
+    assert repr(run).endswith(f"; read ({run.counters.packets:,} packets, {run.counters.pairs:,} pairs)>")
+    assert repr(sh.scan([whole, whole])).startswith("<Scan: 2 inputs, window 5m, cube 128 MiB, auto;")

@@ -7,23 +7,16 @@ from typing import Any
 
 import pytest
 
-import superhosts as sh
 from superhosts.core.lens import parse_ports, parse_protocols
 from superhosts.errors import UsageError
 from superhosts.pipeline.settings import MOST_PANES, Settings
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"watch": ["inside"]}, 'watch="inside": one of inner, outer'),
-    ({"direction": ["up"]}, 'direction="up": one of any, out, in'),
     ({"peers": ("all",)}, "one of any, opened, answered, unanswered"),
     ({"count": "peers"}, "one of hosts, ports, host-ports"),
     ({"by": "port"}, "one of address, address-port"),
     ({"tunnels": "all"}, "one of outer, inner, both"),
-    ({"watch": ["outer"]}, 'watch="outer" needs inner=, because'),
-    ({"detector": "magic"}, 'detector="magic": one of'),
-    ({"threshold": 0}, "threshold 0: must be a number of peers, at least 1"),
     ({"threshold": float("nan")}, "threshold nan: must be a number of peers, at least 1"),
-    ({"top": 0}, "top 0: must be a number of hosts, at least 1"),
     ({"memory": "1MiB", "memory_total": "1MiB", "threads": 1}, 'memory_total="1MiB": this scan may reach 11 MiB'),
     ({"memory": "lots", "memory_total": "1MiB"}, "'lots' is not a size"),
     (
@@ -32,8 +25,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         "take ipv6_prefix=112 or less",
     ),
     ({"by": "address-port", "detector": "cbaa"}, ", not with cbaa"),
-    ({"proto": ("tpc",)}, "neither a number"),
-    ({"port": ("http-x",)}, "write a number"),
     ({"evidence": True, "evidence_pairs": 5}, "evidence_pairs=5: take from 1,024 to 4,194,304"),
     ({"evidence_pairs": 2048}, "evidence_pairs=2048: only with evidence"),
     ({"window": "5m", "slide": "2m"}, 'slide="2m": the window (5m) has to be a multiple of it'),
@@ -50,13 +41,6 @@ def test_bad_settings_name_the_option(settings: dict[str, Any], words: str) -> N
     with pytest.raises(UsageError) as raised:
         Settings(**settings)
     assert words in str(raised.value)
-
-
-def test_a_bad_window_or_device_is_refused() -> None:
-    with pytest.raises(UsageError, match="'5 parsecs' is not a duration"):
-        sh.scan("synth:flows=2k,packets=5k,super_hosts=0", window="5 parsecs")
-    with pytest.raises(UsageError, match="device 'abacus'"):
-        list(sh.scan("synth:flows=2k,packets=5k,super_hosts=0", device="abacus", memory="1MiB"))
 
 
 def test_memory_total_counts_every_part_once() -> None:

@@ -1,11 +1,12 @@
-"""Tumbling windows: where packets go, when windows close, what is late and what is stray."""
+"""Tumbling windows: where packets go, when windows close, what is late, stray or off its time, and short inputs."""
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,66 +15,89 @@ from hypothesis import strategies as st
 
 from superhosts.core.pairs import PacketBatch, Window
 from superhosts.core.units import SECOND
-from superhosts.pipeline.windows import SETTLE, Closed, Piece, PutOff, TumblingWindows, split_by_window
+from superhosts.pipeline.windows import SETTLE, Closed, Event, Jump, Limits, Piece, TumblingWindows, split_by_window
 
 LENGTH = 300 * SECOND
 NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes
-YEARS = 10 * 365 * 86400 * SECOND
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
+YEAR = 365 * DAY
+YEARS = 10 * YEAR
 assert NOON % LENGTH == 0
 
 
-def batch(times: Iterable[int], first: int = 0, family: int = 4) -> PacketBatch:
+def batch(times: Sequence[int], first: int = 0) -> PacketBatch:
     """Packets at these times; each is known by its source, counted from `first`."""
-    times = np.array(list(times), np.int64)
-    src = np.arange(first, first + len(times))
-    if family == 4:
-        return PacketBatch(4, src.astype(np.uint32), src.astype(np.uint32), times)
-    wide = np.stack([src, src], axis=1).astype(np.uint64)
-    return PacketBatch(6, wide, wide, times)
+    src = np.arange(first, first + len(times), dtype=np.uint32)
+    return PacketBatch(4, src, src, np.array(times, np.int64))
 
 
 class Run:
-    """Pushes lists of times and keeps what came out."""
+    """Pushes lists of times, some of each address family, and keeps what came out: every packet is in one place."""
 
     def __init__(
-        self, length: int | None = LENGTH, *, settle: int = SETTLE, expect: int | None = None, **options: int
+        self,
+        length: int | None = LENGTH,
+        *,
+        settle: int = SETTLE,
+        expect: int | None = None,
+        wall: int | None = None,
+        **options: Any,
     ) -> None:
-        self.windows = TumblingWindows(length, settle=settle, **options)
+        self.wall = wall  # of live traffic
+        live = {} if wall is None else {"wall": lambda: self.wall}
+        self.windows = TumblingWindows(length, settle=settle, **live, **options)
         if expect is not None:
             self.windows.expect(expect)
-        self.inside: dict[Window, list[int]] = {}
+        self.times: list[int] = []  # of all packets, by number
+        self.inside: dict[Window, list[int]] = {}  # numbers of packets
+        self.open: set[Window] = set()
         self.closed: list[Window] = []
-        self.pushed = 0
+        self.jumps: list[int] = []
 
-    def push(self, *lists: Iterable[int], watermark: int | None = None) -> Run:
-        for times in lists:
-            block = batch(times, self.pushed)
-            self.pushed += len(block)
-            self.take(self.windows.push((block,), watermark))
+    def push(self, *lists: Iterable[int], watermark: int | None = None, size: int = 10**9) -> Run:
+        rows = [list(times) for times in lists]
+        for part in (times[place : place + size] for times in rows for place in range(0, len(times), size)):
+            whole = batch(part, len(self.times))
+            self.times += part
+            four, six = (whole.take(rows) for rows in (whole.src % 7 != 0, whole.src % 7 == 0))
+            wide = np.stack([six.src, six.src], axis=1).astype(np.uint64)
+            self.take(self.windows.push((four, PacketBatch(6, wide, wide, six.time)), watermark))
+            self.check()
         return self
 
-    def take(self, events: Iterable[Piece | Closed | PutOff]) -> None:
+    def take(self, events: Iterable[Event]) -> None:
         for event in events:
-            if isinstance(event, PutOff):
-                continue
-            assert event.window not in self.closed, "a closed window changed"
-            if isinstance(event, Closed):
+            if isinstance(event, Jump):
+                self.jumps.append(event.by)
+            elif isinstance(event, Closed):
+                joined = [window for window in self.open if window.start in event.starts]
+                if joined:
+                    self.inside[event.window] = [number for each in joined for number in self.inside.pop(each)]
+                self.open -= {event.window, *joined}
                 self.closed.append(event.window)
-                continue
-            if self.windows.length is not None:
-                assert (event.batch.time >= event.window.start).all()
-                assert (event.batch.time < event.window.end).all()
-            src = event.batch.src if event.batch.family == 4 else event.batch.src[:, 0]
-            self.inside.setdefault(event.window, []).extend(src.tolist())
+            elif isinstance(event, Piece):
+                again = self.wall is not None or self.windows.reopens
+                assert again or event.window not in self.closed, "a closed window changed"
+                if self.windows.length is not None:
+                    assert event.window.start <= event.batch.time.min() <= event.batch.time.max() < event.window.end
+                    self.open.add(event.window)
+                src = event.batch.src if event.batch.family == 4 else event.batch.src[:, 0]
+                self.inside.setdefault(event.window, []).extend(src.tolist())
+
+    def check(self) -> None:
+        windows = self.windows
+        lost = windows.late + windows.stray + windows.repeated
+        assert sum(map(len, self.inside.values())) + windows.waiting + lost == len(self.times), "a packet is lost"
 
     def finish(self) -> Run:
         self.take(self.windows.finish())
-        if self.windows.length is not None:
-            if not self.windows.gaps:
-                assert sorted(self.inside) == sorted(self.closed), "every window with packets closes, and no other"
-            held = sum(map(len, self.inside.values()))
-            lost = self.windows.late + self.windows.stray + self.windows.repeated
-            assert held + lost == self.pushed, "no packet is lost in silence"
+        self.check()
+        assert self.windows.waiting == 0
+        assert not self.open, "every window that got packets was closed after them"
+        if self.windows.length is not None and not self.windows.gaps:
+            assert set(self.inside) == set(self.closed), "no other window was closed"
+        assert all(len(set(numbers)) == len(numbers) for numbers in self.inside.values())
         return self
 
     def tick(self, seconds: float) -> Run:
@@ -85,6 +109,25 @@ class Run:
     def starts(self) -> list[int]:
         """Closed windows in order, counted from noon."""
         return [(window.start - NOON) // LENGTH for window in self.closed]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(self.inside[window]) for window in self.closed]
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        return self.windows.late, self.windows.stray
+
+    def by_start(self) -> dict[int, list[int]]:
+        return {window.start: sorted(numbers) for window, numbers in self.inside.items()}
+
+
+def grouped(times: list[int], length: int = LENGTH) -> dict[int, list[int]]:
+    """Return the numbers of packets by the start of their window."""
+    found: dict[int, list[int]] = {}
+    for number, time in enumerate(times):
+        found.setdefault(time // length * length, []).append(number)
+    return found
 
 
 def spread(count: int, window: int = 0) -> list[int]:
@@ -127,17 +170,6 @@ def test_the_watermark_keeps_a_window_open() -> None:
     assert run.finish().windows.late == 0
 
 
-def test_both_families_of_a_block_come_before_the_window_closes() -> None:
-    run = Run()
-    four, six = batch(spread(1500) + spread(1200, window=1)), batch(spread(40), first=5000, family=6)
-    run.take(run.windows.push((four, six)))
-    run.pushed = len(four) + len(six)
-    assert run.starts == [0]
-    run.finish()
-    assert run.windows.late == 0
-    assert len(run.inside[run.closed[0]]) == 1540
-
-
 # Strays
 
 
@@ -145,8 +177,8 @@ def beside(run: Run, stray: int) -> None:
     """What holds wherever in the traffic a stray stands: three windows, and the stray counted."""
     run.finish()
     assert run.starts == [0, 1, 2]
-    assert [len(run.inside[window]) for window in run.closed] == [2000, 2000, 2000]
-    assert (run.windows.stray, run.windows.late) == (stray, 0)
+    assert run.sizes == [2000, 2000, 2000]
+    assert run.lost == (0, stray)
 
 
 @pytest.mark.parametrize("away", [-YEARS, YEARS, -NOON])
@@ -159,12 +191,12 @@ def test_a_stray_is_counted_and_closes_nothing(away: int, where: int, size: int)
     beside(Run(expect=expected).push(*(times[i : i + size] for i in range(0, len(times), size))), stray=1)
 
 
-@pytest.mark.parametrize("options", [{}, {"wall": lambda: NOON}], ids=["captures", "live"])
-def test_the_window_before_is_late_and_no_stray_however_long_windows_are(options: dict[str, Callable[[], int]]) -> None:
-    length = 366 * 86400 * SECOND
+@pytest.mark.parametrize("wall", [None, NOON], ids=["captures", "live"])
+def test_the_window_before_is_late_and_no_stray_however_long_windows_are(wall: int | None) -> None:
+    length = 366 * DAY
     start = NOON // length * length
-    run = Run(length, settle=3, **options).push([start - 1], [start] * 10, [start - 1], [start] * 10)
-    assert (run.windows.late, run.windows.stray) == (1, 0)
+    run = Run(length, settle=3, wall=wall).push([start - 1], [start] * 10, [start - 1], [start] * 10)
+    assert run.lost == (1, 0)
 
 
 def test_many_strays_of_many_times() -> None:
@@ -176,11 +208,11 @@ def test_many_strays_of_many_times() -> None:
 def test_strays_for_windows_that_are_closed_are_not_read_again(count: int, strays: bool) -> None:
     old = NOON - YEARS
     run = Run(expect=NOON, revises=True).push(spread(2000), spread(2000, window=1), [old] * count, [NOON])
-    assert (run.windows.late, run.windows.stray) == (count + 1, 0)
+    assert run.lost == (count + 1, 0)
     run.finish()
     real = {NOON // LENGTH: 1} if strays else {old // LENGTH: count, NOON // LENGTH: 1}
     assert run.windows.put_off == real
-    assert (run.windows.late, run.windows.stray) == (sum(real.values()), count if strays else 0)
+    assert run.lost == (sum(real.values()), count if strays else 0)
 
 
 def test_a_real_gap_of_years_is_no_stray() -> None:
@@ -208,7 +240,7 @@ def test_all_is_one_window_over_the_hull() -> None:
     assert window.start == min(0, NOON - YEARS)
     assert window.end >= NOON + YEARS
     assert sorted(chain(*run.inside.values())) == [0, 1, 2, 3]
-    assert (run.windows.late, run.windows.stray) == (0, 0)
+    assert run.lost == (0, 0)
 
 
 # Against plain Python
@@ -270,14 +302,13 @@ class Plain:
 def test_any_order_of_times_agrees_with_plain_python(blocks: list[list[int]], length: int, settle: int) -> None:
     run, plain = Run(length, settle=settle), Plain(length, settle)
     for block in blocks:
-        plain.push(list(enumerate(block, run.pushed)))
+        plain.push(list(enumerate(block, len(run.times))))
         run.push(block)
         assert [window.start // length for window in run.closed] == plain.closed
     run.finish()
     plain.finish()
     assert [window.start // length for window in run.closed] == plain.closed
-    got = {window.start // length: sorted(names) for window, names in run.inside.items()}
-    assert got == {window: sorted(names) for window, names in plain.inside.items()}
+    assert run.by_start() == {window * length: sorted(names) for window, names in plain.inside.items()}
     assert run.windows.late == plain.late
 
 
@@ -293,7 +324,7 @@ def test_the_clock_closes_what_has_ended_and_nothing_else() -> None:
     assert run.tick(600).starts == [0, 1]
     run.finish()
     assert run.windows.late == 5
-    assert [len(run.inside[window]) for window in run.closed] == [10, 25]
+    assert run.sizes == [10, 25]
 
 
 def test_the_clock_closes_a_window_that_had_settled_and_those_held_behind_it() -> None:
@@ -301,7 +332,7 @@ def test_the_clock_closes_a_window_that_had_settled_and_those_held_behind_it() -
     assert run.tick(4 * 300).starts == [1, 2, 3]
     assert run.push(spread(1200, window=5), spread(1000, window=6)).starts == [1, 2, 3, 5]
     run.finish()
-    assert [len(run.inside[window]) for window in run.closed] == [30, 2000, 40, 1250, 1000]
+    assert run.sizes == [30, 2000, 40, 1250, 1000]
 
 
 def test_the_clock_before_the_first_packet_closes_nothing() -> None:
@@ -364,19 +395,13 @@ def test_any_traffic_and_clock_keep_the_order_and_lose_nothing(
 @given(st.lists(st.integers(0, 900), min_size=1, max_size=120), st.integers(1, 100), st.integers(0, 900))
 def test_a_run_that_goes_on_gives_the_rest_of_one_run(times: list[int], length: int, place: int) -> None:
     times = sorted(times)
-    whole = Run(length, settle=5)
-    for time in times:
-        whole.push([time])
-    whole.finish()
-    rest = Run(length, settle=5, resume_from=place)
-    for time in times:
-        rest.push([time])
-    rest.finish()
+    whole = Run(length, settle=5).push(times, size=1).finish()
+    rest = Run(length, settle=5, resume_from=place).push(times, size=1).finish()
     wanted = [window for window in whole.closed if window.end > place]
     assert rest.closed == wanted
     assert all(rest.inside[window] == whole.inside[window] for window in wanted)
     assert rest.windows.repeated == sum(len(whole.inside[w]) for w in whole.closed if w.end <= place)
-    assert (rest.windows.late, rest.windows.stray) == (0, 0)
+    assert rest.lost == (0, 0)
 
 
 def test_what_was_done_before_is_neither_late_nor_stray() -> None:
@@ -498,3 +523,254 @@ def test_packets_are_split_by_window(times, length):
         kept = [time for _, time in inside]
         expected.append((index, kept, [number for number, _ in inside], (min(kept), max(kept))))
     assert found == expected
+
+
+# Inputs that are shorter than a window
+
+
+AROUND = [NOON + LENGTH + number * SECOND for number in range(-20, 20)]
+
+
+def split(times: list[int], size: int, *, joins: bool = True, whole: bool = True) -> list[tuple[Window, list[int]]]:
+    """Return the windows of packets at these times, in the order in which they close, each with its times."""
+    run = Run(settle=5, joins=joins, expect=int(np.median(times[:size]))).push(times, size=size)
+    if not whole:
+        run.take(run.windows.split())
+    run.finish()
+    return [(window, sorted(run.times[number] for number in run.inside[window])) for window in run.closed]
+
+
+def test_windows_of_random_inputs() -> None:
+    """Whether an input is short depends on its first and last time alone, and nothing is lost either way."""
+    chance = random.Random(7)
+    joined = 0
+    for _ in range(200):
+        start = NOON + chance.randrange(LENGTH)
+        spread = chance.choice([LENGTH // 10, LENGTH // 2, LENGTH - 1, LENGTH, 2 * LENGTH, 5 * LENGTH])
+        count = chance.choice([1, 2, 8, 40])
+        times = sorted(start + chance.randrange(spread + 1) for _ in range(count))
+        size = chance.choice([1, 3, 40])
+        found, apart = split(times, size), split(times, size, joins=False)
+        if times[-1] - times[0] < LENGTH and len(apart) > 1:
+            joined += 1
+            assert found == [(Window(times[0], times[-1]), times)]
+        else:
+            assert found == apart
+    assert joined > 10
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_input_that_is_interrupted_has_its_windows_apart(whole: bool) -> None:
+    assert len(split(AROUND, 4, whole=whole)) == (1 if whole else 2)
+
+
+def test_packets_of_the_first_window_that_come_late_belong_to_the_one_window() -> None:
+    late = [*AROUND, *AROUND[:10]]
+    assert split(late, 4) == [(Window(AROUND[0], AROUND[-1]), sorted(late))]
+
+
+def test_stray_times_do_not_make_an_input_long() -> None:
+    times = [NOON + LENGTH + number * SECOND // 10 for number in range(-200, 200)]
+    with_stray = [*times[:300], NOON + YEARS, *times[300:]]
+    assert split(with_stray, 50) == [(Window(times[0], times[-1]), times)]
+
+
+def test_an_older_window_that_comes_last_makes_it_long() -> None:
+    older = [NOON - 10 * SECOND + number for number in range(3)]
+    found = split([*AROUND, *older], 4)
+    assert [window.start for window, _ in found] == [NOON - LENGTH, NOON, NOON + LENGTH]
+
+
+def test_a_long_input_closes_its_first_window_as_soon_as_it_is_long() -> None:
+    run = Run(settle=5, joins=True).push(AROUND)
+    assert (run.starts, run.windows.earliest()) == ([], Window(NOON, NOON + LENGTH))
+    run.push([AROUND[0] + LENGTH])
+    assert (run.starts, run.windows.earliest()) == ([0], Window(NOON + LENGTH, NOON + 2 * LENGTH))
+
+
+# Clocks that are set while traffic runs
+
+
+def live(*, settle: int = 100, wall: int = NOON, **options: Any) -> Run:
+    """Live traffic, in which windows may come again."""
+    return Run(settle=settle, wall=wall, **options)
+
+
+def steady(start: int, seconds: int, rate: float = 2) -> list[int]:
+    """Traffic of so many packets a second."""
+    return [start + round(number * SECOND / rate) for number in range(round(seconds * rate))]
+
+
+def whole(run: Run) -> None:
+    assert run.finish().lost == (0, 0)
+    assert run.by_start() == grouped(run.times)
+
+
+@pytest.mark.parametrize("ahead", [HOUR, 90 * DAY, 3 * YEAR])
+@pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 50, 1777, 10**9])
+@pytest.mark.parametrize("ticks", [False, True])
+def test_a_clock_that_is_ahead_for_some_windows_costs_no_packet(ahead: int, size: int, ticks: bool) -> None:
+    run = live(gaps=12)
+    for start, stamped in ((NOON, 0), (NOON + 1000 * SECOND, ahead), (NOON + 2000 * SECOND, 0)):
+        run.wall = start
+        run.push(steady(start + stamped, 1000), size=size)
+        if ticks:
+            run.tick((start - NOON + stamped) / SECOND + 900)
+    whole(run.push(steady(NOON + 3000 * SECOND, 500), size=size))
+    if size < 10**9:  # in three blocks it all is one piece of traffic
+        assert [round(by / HOUR) for by in run.jumps] == [round(ahead / HOUR), -round(ahead / HOUR)]
+
+
+def test_a_clock_that_is_set_back_opens_windows_again_and_forgets_that_it_was_ahead() -> None:
+    """The machine's own clock is the one that is wrong: its times are never ahead of it."""
+    run = live(gaps=12, wall=NOON + HOUR)
+    run.push(steady(NOON + HOUR, 700), size=100)
+    assert run.windows.late == 0
+    run.wall = NOON
+    whole(run.push(steady(NOON, 4500), size=100))
+    assert len(run.jumps) == 1
+    assert run.starts.count(HOUR // LENGTH) > 1
+
+
+@pytest.mark.parametrize("size", [1, 50, 10**9])
+@pytest.mark.parametrize("share", [20, 10, 5, 3])
+def test_times_ahead_of_all_clocks_are_strays_and_close_nothing(size: int, share: int) -> None:
+    """Up to a third of the packets, all of them at one time: much more than settles a window."""
+    times = steady(NOON, 1000)
+    stamped = [time + HOUR if number % share == share - 1 else time for number, time in enumerate(times)]
+    run = live()
+    run.windows.expect(NOON)
+    run.push(stamped, size=size)
+    assert run.starts == [0, 1, 2]
+    run.finish()
+    assert run.jumps == []
+    assert run.lost == (0, len(times[share - 1 :: share]))
+    assert sorted(run.by_start()) == [NOON + number * LENGTH for number in range(4)]
+
+
+def test_a_first_packet_with_a_stray_time_does_not_make_others_believed() -> None:
+    times = steady(NOON, 1000)
+    run = live().push([NOON + HOUR]).push(times[:300], size=1)
+    run.push([time + HOUR if number % 3 == 0 else time for number, time in enumerate(times[300:])], size=1)
+    assert run.starts == [0, 1, 2]
+    assert run.windows.stray == len(times[300::3])
+
+
+def test_a_few_late_packets_are_late() -> None:
+    run = live().push(steady(NOON, 900), size=100)
+    for number in range(5):
+        run.push(steady(NOON, 1, rate=3)).push(steady(NOON + (900 + 10 * number) * SECOND, 10))
+    assert run.windows.late == 15
+    assert run.finish().jumps == []
+    assert run.lost == (15, 0)
+
+
+def test_a_year_behind_is_stray() -> None:
+    run = live().push(steady(NOON, 900), size=100).push([NOON - 2 * YEAR]).push(steady(NOON + 900 * SECOND, 300))
+    assert run.lost == (0, 1)
+    assert run.finish().lost == (0, 1)
+
+
+@pytest.mark.parametrize("wall", [NOON + 2 * YEAR, NOON - HOUR, NOON - 40 * YEAR])
+def test_only_differences_of_times_count(wall: int) -> None:
+    """Captures of old, and a machine whose clock is wrong by any amount, be it as if it were 1983."""
+    run = live(wall=wall).push(steady(NOON, 3000), size=100)
+    assert run.jumps == []
+    whole(run)
+
+
+def test_a_pause_is_no_jump_for_a_clock_that_is_right() -> None:
+    run = live(wall=NOON + 2 * DAY).push(steady(NOON, 600), size=100).push(steady(NOON + DAY, 10)).tick(25 * 3600)
+    assert run.lost == (0, 0)
+    whole(run)
+    assert run.jumps == []
+
+
+def test_a_pause_costs_nothing_where_the_clock_is_ahead_all_the_time() -> None:
+    run = live(wall=NOON - HOUR).push(steady(NOON, 600), size=100)
+    for number in range(40):
+        run.push([NOON + HOUR + number * SECOND]).tick(600 + number * 30)
+    assert [round(by / HOUR, 1) for by in run.jumps] == [0.9]
+    whole(run)
+
+
+def test_slow_traffic_needs_a_windows_length_to_be_followed() -> None:
+    run = live(gaps=12, wall=NOON + 2 * HOUR).push(steady(NOON + HOUR, 900, rate=1), size=10).tick(3600 + 910)
+    for number in range(12):
+        run.push([NOON + number * 20 * SECOND]).tick(3600 + 920 + 20 * number)
+    assert (run.jumps, run.windows.late) == ([], 12)
+    run.tick(3600 + 1300)
+    assert len(run.jumps) == 1
+    assert run.windows.late == 0
+    run.tick(300)
+    assert run.starts[-1] == 0
+    whole(run)
+
+
+def test_the_earliest_window_is_the_one_that_the_traffic_has_gone_back_to() -> None:
+    run = live(wall=NOON + 2 * HOUR).push(steady(NOON + HOUR, 900), size=100).push(steady(NOON, 5), size=1)
+    assert run.jumps == []  # not yet
+    assert run.windows.earliest() == Window(NOON, NOON + LENGTH)
+    run.push(steady(NOON + HOUR + 900 * SECOND, 5))
+    assert run.windows.earliest() > Window(NOON, NOON + LENGTH)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("direction", [1, -1])
+@pytest.mark.parametrize("limits", [Limits(off_time=150), Limits(pieces=150)], ids=["packets", "pieces"])
+def test_what_waits_off_its_time_is_bounded(limits: Limits, direction: int) -> None:
+    """Packets in time between the others put the decision off; a jump then brings back what still waits."""
+    times = steady(NOON + 900 * SECOND, 20, rate=10)
+    off = [time + direction * (DAY + number * HOUR) for number, time in enumerate(times)]
+    last = steady(max(off), 95, rate=1)
+    for bounds, dropped in ((Limits(), 0), (limits, 150)):
+        run = live(limits=bounds).push(steady(NOON, 900), size=100)
+        for pair in zip(times, off, strict=True):
+            run.push(pair)
+        assert run.jumps == []
+        run.push(last, size=1).finish()
+        assert run.jumps
+        assert run.lost == ((0, dropped) if direction > 0 else (dropped, 0))
+
+
+def test_an_earlier_run_has_done_what_comes_before_its_frontier_and_nothing_that_comes_after() -> None:
+    run = live(resume_from=NOON + HOUR, wall=NOON + 2 * HOUR)
+    run.push(steady(NOON + HOUR - 600 * SECOND, 1200), size=100)
+    assert run.windows.repeated == 600 * 2
+    run.push(steady(NOON, 600), size=100).finish()  # and now the clock is set back
+    assert len(run.jumps) == 1
+    assert run.windows.repeated == 600 * 2
+    assert run.lost == (0, 0)
+
+
+# Any times
+
+
+TIMES = st.lists(
+    st.lists(st.one_of(st.integers(-20, 400), st.integers(-(10**5), 10**5), st.integers(-(2**62), 2**62)), max_size=12),
+    max_size=25,
+)
+
+
+@given(TIMES, st.integers(1, 60), st.integers(1, 12))
+def test_windows_that_open_again_hold_what_grouping_by_time_gives(
+    blocks: list[list[int]], length: int, settle: int
+) -> None:
+    """Where no time is a stray: all within a year, or all believed."""
+    run = Run(length, settle=settle, reopens=True).push(*([time % 10**6 for time in block] for block in blocks))
+    assert run.finish().by_start() == grouped(run.times, length)
+    assert run.lost == (0, 0)
+
+
+@pytest.mark.slow
+def test_random_jumps_in_steady_traffic_cost_nothing() -> None:
+    """Set again and again, by anything from minutes to years, for at least as long as it takes to be believed."""
+    for seed in range(10):
+        chance = random.Random(seed)
+        run, now, off = live(gaps=12), NOON, 0
+        for _ in range(12):
+            off = chance.choice([0, 0, HOUR, -HOUR, 7 * 60 * SECOND, DAY, -2 * YEAR, 5 * YEAR])
+            run.wall = now + chance.choice([0, off])
+            seconds = chance.randrange(60, 900)
+            run.push(steady(now + off, seconds), size=chance.choice([1, 33, 500]))
+            now += seconds * SECOND
+        whole(run)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.cli._config import read_config
+from superhosts.cli._declaration import declared, option_name
 from superhosts.cli._options import AlertOptions
 from superhosts.cli._program import options_now
 from superhosts.core.notices import WARNING, Notice
@@ -195,7 +196,7 @@ def reload_options(options: Any, take: Callable[[Any], None]) -> Callable[[], No
         take(now)
         fixed = {name for name in changed(options, now) if name not in CHANGEABLE}
         if fixed - told:
-            names = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(fixed))
+            names = ", ".join(option_name(name, declared(type(options))[name]) for name in sorted(fixed))
             tell(f"changed, but only a restart takes it: {names}")
         told.clear()
         told.update(fixed)

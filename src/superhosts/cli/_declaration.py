@@ -20,18 +20,19 @@ and so how it is checked, unless the option has a check of its own: SIZE, DURATI
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from types import UnionType
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import typer
 
+from superhosts.cli._completion import Values, completion_of
 from superhosts.cli._values import check_positive_count, checked, one_of, parse_seconds, parse_threshold, parse_whole
 from superhosts.core.units import parse_size
+from superhosts.errors import UsageError
 
 Options = TypeVar("Options")
-Complete = Callable[[str, "Opt"], Any]  # returns the function that completes a value, or None
 CHECKS: dict[str, Callable[[str], Any]] = {  # of the text of an option, by its metavar
     "SIZE": parse_size,
     "DURATION": parse_seconds,
@@ -44,9 +45,7 @@ class Opt:
     metavar: str
     help: str
     default: Any = None  # MISSING: it must be given
-    check: Callable[[Any], Any] | None = (
-        None  # raises UsageError; of a list, it returns the items; of a number, it reads it
-    )
+    check: Callable[[Any], Any] | None = None  # raises UsageError; of a list, returns its items; reads a number
     name: str = ""  # --for, where the field has another name
     short: str = ""
     shown: str | bool = True  # the default in words; False: none is shown
@@ -54,6 +53,7 @@ class Opt:
     is_hidden: bool = False
     callback: Callable[..., Any] | None = None  # of typer, called before the other options are parsed
     panel: str | None = None
+    offers: Values | None = None  # what a shell completes, unless the metavar says it
 
     def __call__(self, **changes: Any) -> Any:
         """Return the same option with other words or another default."""
@@ -98,16 +98,28 @@ def declared(options: type) -> dict[str, Opt]:
     return found | {each.name: each.metadata["option"] for each in fields(options)}
 
 
-def list_parameters(options: type, complete: Complete | None = None) -> Iterator[inspect.Parameter]:
+def option_name(name: str, each: Opt) -> str:
+    return each.name or f"--{name.replace('_', '-')}"
+
+
+def check_no_conflict(options: object, names: Iterable[str], why: str) -> None:
+    """Refuse options that were given but would have no effect."""
+    known = declared(type(options))
+    given = [option_name(name, known[name]) for name in names if getattr(options, name) != known[name].default]
+    if given:
+        raise UsageError(f"{', '.join(given)}: {why}")
+
+
+def list_parameters(options: type) -> Iterator[inspect.Parameter]:
     """Return the options of a class as parameters of the function that typer reads."""
     kinds = get_type_hints(options)
     for name, each in declared(options).items():
-        kind: Any = Annotated[(kinds[name], _info(name, each, kinds[name], complete))]
+        kind: Any = Annotated[(kinds[name], _info(name, each, kinds[name]))]
         default = inspect.Parameter.empty if each.default is MISSING else each.default
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _info(name: str, each: Opt, kind: Any, complete: Complete | None) -> Any:
+def _info(name: str, each: Opt, kind: Any) -> Any:
     plain = next(part for part in get_args(kind) if part is not type(None)) if isinstance(kind, UnionType) else kind
     callback, parser, check = each.callback, None, each.check
     if plain in (int, float):
@@ -126,12 +138,12 @@ def _info(name: str, each: Opt, kind: Any, complete: Complete | None) -> Any:
         "hidden": each.is_hidden,
         "is_eager": each.is_hidden or each.callback is not None,
         "rich_help_panel": each.panel,
-        "autocompletion": None if complete is None else complete(name, each),
+        "autocompletion": completion_of(each.metavar, each.offers),
     }
     if each.is_argument:
         return typer.Argument(**said)
     # Named in full: typer takes a metavar that equals the name for the name.
-    return typer.Option(*filter(None, (each.name or f"--{name.replace('_', '-')}", each.short)), **said)
+    return typer.Option(*filter(None, (option_name(name, each), each.short)), **said)
 
 
 def fill_paragraphs(text: str | None) -> str:
@@ -147,15 +159,13 @@ def _fill(lines: list[str]) -> str:
     return filled
 
 
-def as_function(
-    options: type, body: Callable[[Any], None], help: str = "", complete: Complete | None = None
-) -> Callable[..., None]:
+def as_function(options: type, body: Callable[[Any], None], help: str = "") -> Callable[..., None]:
     """Return a function with one parameter per option, which calls the body with an object of the class."""
 
     def command(**values: Any) -> None:
         body(options(**values))
 
-    parameters = list(list_parameters(options, complete))
+    parameters = list(list_parameters(options))
     command.__doc__ = fill_paragraphs(f"{help}\n\n    {options.__doc__}")  # indented like the rest of a docstring
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}

@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._keys import fleet_key
-from superhosts.cli._options import LinkOptions, check_no_conflict
+from superhosts.cli._options import LinkOptions
 from superhosts.cli.usage.fleet import Edge
 from superhosts.core.files import exposure_warning
 from superhosts.core.hashing import check_secret
@@ -24,7 +25,7 @@ from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError
 from superhosts.fleet.filelink import FileSender
 from superhosts.fleet.filestore import FileStore, ObjectStore
-from superhosts.fleet.nats.credentials import LONGEST, Token, write_token_files
+from superhosts.fleet.nats.credentials import LONGEST, Token
 from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.output.console import tell
 from superhosts.sources.files import is_url
@@ -82,22 +83,21 @@ class Joining:
         return fleet_key(self.options.key_file)
 
     def connect(self) -> NatsOptions:
-        """Write the secrets of the token to the spool, and return the options of the connection."""
-        files = write_token_files(self.token, self.options.spool)
+        """Return the options of the connection. A token that is replaced in its file holds from the next one on."""
         url = self.token.url if self.options.nats is None else self.options.nats
-        options = connect_to(url, replace(self.options, join=None, nkey=files.nkey, tls_ca=files.ca))
-        return replace(options, refresh=self._refresh)
+        options = connect_to(url, replace(self.options, join=None))
+        token, given = self.token, str(self.options.join)
 
-    def _refresh(self) -> None:
-        """Take over a token that was replaced in its file, before the next connection."""
-        given = str(self.options.join)
-        if given.startswith("@") and Path(given[1:]).exists():
-            token = _read(given)
-            if token.site != self.token.site:
-                raise UsageError(
-                    f"{OPTION} {given}: is now a token of site {token.site}, and this is {self.token.site}"
-                )
-            write_token_files(token, self.options.spool)
+        def refreshed() -> NatsOptions:
+            nonlocal token
+            if given.startswith("@") and Path(given[1:]).exists():
+                found = _read(given)
+                if found.site != token.site:
+                    raise UsageError(f"{OPTION} {given}: is now a token of site {found.site}, and this is {token.site}")
+                token = found
+            return replace(options, seed=token.seed, ca=token.ca)
+
+        return replace(options, seed=token.seed, ca=token.ca, refresh=refreshed)
 
 
 def join(options: Edge) -> Joining | None:
@@ -105,10 +105,10 @@ def join(options: Edge) -> Joining | None:
     if options.join is None:
         return None
     token = _read(options.join)
-    others = {"--to": options.to, **options.proofs, "--tls-ca": options.tls_ca}
-    check_no_conflict(others, f"not with {OPTION}: the token says how to reach the hub, and who this is")
+    says = f"not with {OPTION}: the token says how to reach the hub, and who this is"
+    check_no_conflict(options, ("to", "nkey", "creds", "tls_ca"), says)
     if token.key is not None:
-        check_no_conflict({"--key-file": options.key_file}, f"not with {OPTION}: the token has the sketch key")
+        check_no_conflict(options, ["key_file"], f"not with {OPTION}: the token has the sketch key")
     if options.site not in ("", token.site):
         raise UsageError(f"--site {options.site}: the token of {OPTION} is that of site {token.site}")
     return Joining(token, replace(options, site=token.site))

@@ -6,31 +6,27 @@ to load, because help needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
+from superhosts.cli._completion import DURATIONS
 from superhosts.cli._config import use_config
 from superhosts.cli._declaration import arg, flag, opt, options
-from superhosts.cli._values import check_window, parse_at_least_one, split_commas
+from superhosts.cli._values import check_window, one_of, parse_at_least_one, split_commas
 from superhosts.core import defaults
 from superhosts.core.device import check_device
-from superhosts.core.units import parse_count, parse_duration, parse_share
+from superhosts.core.units import parse_count, parse_duration, parse_place, parse_share
 from superhosts.errors import UsageError
-from superhosts.sources.tables.mapping import parse_map
+from superhosts.lab.lineup import RIVALS
+from superhosts.sources.tables.mapping import ROLES, parse_map
 from superhosts.sources.tables.options import EXPORT_FORMATS, FORMAT_NAMES, WHICH_TIME, TableOptions
-from superhosts.ui.endpoint import parse_place
 
-
-def check_no_conflict(options: Mapping[str, object], why: str) -> None:
-    """Refuse options that were given but would have no effect."""
-    given = [option for option, value in options.items() if value is not None]
-    if given:
-        raise UsageError(f"{', '.join(given)}: {why}")
+FORMATS = (*FORMAT_NAMES, *EXPORT_FORMATS)
 
 
 def _check_format(text: str) -> None:
-    if text not in (*FORMAT_NAMES, *EXPORT_FORMATS):
-        raise UsageError(f"{text!r} is no format; use {', '.join((*FORMAT_NAMES, *EXPORT_FORMATS))}")
+    if text not in FORMATS:
+        raise UsageError(f"{text!r} is no format; use {', '.join(FORMATS)}")
 
 
 def _check_map(text: str) -> None:
@@ -40,10 +36,15 @@ def _check_map(text: str) -> None:
         raise UsageError(str(error).partition(": ")[2]) from None
 
 
+def either(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
 # Names of detectors, written out because the registry is slow to load; tests/cli/test_structure.py compares them.
-DETECTORS = "cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter, spreadsketch, pairsample or rgs"
-MERGED_BY_BATCH = "cube, cbaa, cbaa-paper or exact"
-MERGED_BY_HUBS = "cube, cbaa or cbaa-paper"
+MERGED_BY_HUBS = ("cube", "cbaa", "cbaa-paper")
+MERGED_BY_BATCH = (*MERGED_BY_HUBS, "exact")
+DETECTORS = (*MERGED_BY_BATCH, *RIVALS)
+SIDES = ("inner", "outer")
 HUB_STATE = Path("superhosts-hub")
 FILES = (
     "Captures (pcap, pcapng), tables (Parquet, Arrow, CSV, JSON Lines) and logs (Zeek, Suricata and others), also .gz, "
@@ -87,9 +88,15 @@ COUNTERS = opt(
     "Write the counters of the run to FILE as one line of JSON: packets, pairs, windows, what was not counted by "
     "reason, truncated files and seconds. With - they go to standard output; then rows need --output FILE.",
 )
-DETECTOR = opt("NAME", f"{DETECTORS}.", "cube")
+DETECTOR = opt("NAME", f"{either(DETECTORS)}.", "cube", offers=DETECTORS)
 DEVICE = opt("DEVICE", "cpu, cuda, cuda:all, cuda:0,1 or auto.", "auto", check=check_device)
-DIRECTION = opt("LIST", "Packets that count: any, out (sent by the host), in, or several.", ["any"], check=split_commas)
+DIRECTION = opt(
+    "LIST",
+    "Packets that count: any, out (sent by the host), in, or several.",
+    ["any"],
+    check=split_commas,
+    offers=("any", "out", "in"),
+)
 ERROR = opt("SHARE", "Wrong answers to accept, as a share of the super hosts, like 1%.", check=parse_share)
 EXACT = opt(
     "on|off",
@@ -110,15 +117,27 @@ INNER = opt(
     "Monitored prefixes, or @FILE of prefixes; private stands for 10/8, 172.16/12, 192.168/16, fc00::/7 and link-local "
     "addresses. Without this option every address is a host.",
     [],
+    offers=("private",),
 )
-IPV4_PREFIX = opt("BITS", "Bits of an IPv4 host: 32 counts full addresses, 24 /24 prefixes.", defaults.IPV4_PREFIX)
-IPV6_PREFIX = opt("BITS", "Bits of an IPv6 host: 64 counts /64 prefixes, 128 full addresses.", defaults.IPV6_PREFIX)
+IPV4_PREFIX = opt(
+    "BITS",
+    "Bits of an IPv4 host: 32 counts full addresses, 24 /24 prefixes.",
+    defaults.IPV4_PREFIX,
+    offers=("16", "24", "32"),
+)
+IPV6_PREFIX = opt(
+    "BITS",
+    "Bits of an IPv6 host: 64 counts /64 prefixes, 128 full addresses.",
+    defaults.IPV6_PREFIX,
+    offers=("48", "56", "64", "128"),
+)
 JSON = flag("Write results to standard output as JSON Lines.")
 JSON_OBJECT = JSON(help="Write results to standard output as one line of JSON.")
 KEY_FILE = opt(
     "FILE",
     "File with the secret key, or public for the key that everybody knows. Without it SUPERHOSTS_KEY counts, else your "
     "own key, which is made when it is first needed (superhosts key show).",
+    offers=("public",),
 )
 SKETCH_KEY_FILE = KEY_FILE(
     help="File with the key of the sketches. Without it SUPERHOSTS_KEY counts, else your own key or the public one."
@@ -138,6 +157,7 @@ MAP = opt(
     f"whole conversations state (as Zeek or Argus write it) or replies (packets that came back). {PLACES}",
     check=_check_map,
     shown="usual names of columns are found",
+    offers=[f"{role}=" for role in ROLES],
 )
 MEMORY = opt("SIZE", "Memory of one cube, or of another detector.", defaults.MEMORY, short="-m")
 MEMORY_TOTAL = opt("SIZE", "Refuse to use more memory than this for all sketches together.")
@@ -155,7 +175,7 @@ PLOT = opt("FILE", "Draw a figure into FILE, which ends in .svg, .pdf or .png.")
 QUIET = flag(
     "Write no progress and no summary, but errors, and warnings about data that is lost or not counted.", short="-q"
 )
-REFRESH = opt("DURATION", "How often the hosts of the open window are looked for.", "3s")
+REFRESH = opt("DURATION", "How often the hosts of the open window are looked for.", "3s", offers=("1s", "3s", "10s"))
 SAVE = opt(
     "DIR",
     "Save the sketch of every window to DIR. It is merged into a sketch of the same window and site that is there, and "
@@ -202,7 +222,9 @@ WEB_TRUST_PROXY = opt(
 )
 WINDOW = opt("DURATION", "Length of a window: 90s, 5m, 1h or 30d.", defaults.WINDOW, check=parse_duration, short="-w")
 WINDOW_OR_ALL = WINDOW(
-    help="Length of a window: 90s, 5m, 1h, 30d, or all: one window over the whole input.", check=check_window
+    help="Length of a window: 90s, 5m, 1h, 30d, or all: one window over the whole input.",
+    check=check_window,
+    offers=(*DURATIONS, "all"),
 )
 WINDOWS = opt("COUNT", "Number of synthetic windows.")
 
@@ -216,16 +238,18 @@ class TableInputOptions:
     format: str | None = opt(
         "NAME",
         f"Format of all inputs that are no captures: {', '.join(FORMAT_NAMES)}. With "
-        f"{', '.join(EXPORT_FORMATS[:-1])} or {EXPORT_FORMATS[-1]} also captures of exports are read: the flows that "
-        "they report.",
+        f"{either(EXPORT_FORMATS)} also captures of exports are read: the flows that they report.",
         check=_check_format,
         shown="by content",
+        offers=FORMATS,
     )
     time: str = opt(
-        "|".join(WHICH_TIME),
+        "WHEN",
         "Which time of a record counts: its start or end, of flow exports also export or received. With record it is "
         "the start, and for exports from the network the time at which they are received.",
         "record",
+        check=one_of(*WHICH_TIME),
+        offers=WHICH_TIME,
     )
 
     @property
@@ -237,7 +261,9 @@ class TableInputOptions:
 class PacketOptions:
     inner: list[str] = INNER
     exclude: list[str] = opt("LIST", "Prefixes, or @FILE of prefixes, whose addresses are never hosts.", [])
-    watch: list[str] = opt("LIST", "Hosts to find: inner, outer, or inner,outer.", ["inner"], check=split_commas)
+    watch: list[str] = opt(
+        "LIST", "Hosts to find: inner, outer, or inner,outer.", ["inner"], check=split_commas, offers=SIDES
+    )
     direction: list[str] = DIRECTION
     special: str = SPECIAL
     peers: list[str] = opt(
@@ -247,6 +273,7 @@ class PacketOptions:
         [],
         check=split_commas,
         shown="any; with --count ports opened",
+        offers=("any", "opened", "answered", "unanswered"),
     )
     count: str = opt(
         "hosts|ports|host-ports",
@@ -259,8 +286,20 @@ class PacketOptions:
         "What a host is: an address (or a prefix), or an address with the destination port (10.1.2.3:443).",
         "address",
     )
-    proto: list[str] = opt("LIST", "Only packets of these protocols: tcp, udp, icmp, 47.", [], check=split_commas)
-    port: list[str] = opt("LIST", "Only packets from or to these ports: 443, 8000-8100, https.", [], check=split_commas)
+    proto: list[str] = opt(
+        "LIST",
+        "Only packets of these protocols: tcp, udp, icmp, 47.",
+        [],
+        check=split_commas,
+        offers=("tcp", "udp", "icmp", "icmp6", "sctp", "gre", "esp"),
+    )
+    port: list[str] = opt(
+        "LIST",
+        "Only packets from or to these ports: 443, 8000-8100, https.",
+        [],
+        check=split_commas,
+        offers=("22", "53", "80", "443", "445", "3389"),
+    )
     tunnels: str = opt(
         "outer|inner|both",
         "Whose addresses count in tunnels (GRE, IP in IP, VXLAN, GTP-U and others): the outer IP header's, the "
@@ -327,7 +366,7 @@ class PairCubeOptions(CubeOptions):
 
 @options("Detector")
 class FleetCubeOptions(CubeOptions):
-    detector: str = DETECTOR(help=f"{MERGED_BY_HUBS}.")
+    detector: str = DETECTOR(help=f"{either(MERGED_BY_HUBS)}.", offers=MERGED_BY_HUBS)
 
 
 @options("Results")
@@ -437,7 +476,9 @@ class SketchOptions:
 @options()
 class TimeOptions:
     since: str | None = opt(
-        "TIME", "Only windows that end after this time: 2026-11-14T12:00 (UTC), or 1h for an hour ago."
+        "TIME",
+        "Only windows that end after this time: 2026-11-14T12:00 (UTC), or 1h for an hour ago.",
+        offers=DURATIONS,
     )
     until: str | None = opt("TIME", "Only windows that begin before this time.")
 
@@ -475,11 +516,3 @@ class LinkOptions:
     tls_ca: Path | None = TLS_CA
     tls_cert: Path | None = TLS_CERT
     tls_key: Path | None = opt("FILE", "Private key of that certificate.")
-
-    @property
-    def proofs(self) -> dict[str, object]:
-        return {"--nkey": self.nkey, "--creds": self.creds}
-
-    @property
-    def tls(self) -> dict[str, object]:
-        return {"--tls-ca": self.tls_ca, "--tls-cert": self.tls_cert, "--tls-key": self.tls_key}

@@ -143,7 +143,7 @@ class LazyCommand(TyperCommand):
         options = _load(self._entry.options)
         app = typer.Typer(add_completion=False)
         body = body or (lambda given: _run(self._entry, given))
-        made = _load("._declaration:as_function")(options, body, self._entry.help, _load("._completion:completion_of"))
+        made = _load("._declaration:as_function")(options, body, self._entry.help)
         app.command(self.name, cls=Command)(made)
         return typer.main.get_command(app)
 

@@ -6,35 +6,28 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from superhosts.cli._options import NamesOptions, OutputQueueOptions, ResultOptions
+from superhosts.cli._options import NamesOptions
 from superhosts.cli._values import parse_seconds
 from superhosts.core.units import parse_size
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
-from superhosts.lab.scan import detector_of
 from superhosts.output.console import tell
 from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.destination import RUN_THAT_ENDS, RunKind
 from superhosts.output.names import NO_NAMES, NamingOptions
-from superhosts.output.registry import OutputOptions
+from superhosts.output.registry import OutputOptions, check_addresses
 from superhosts.pipeline.settings import Settings
 
 
-def output_options(options: ResultOptions, *, site: str = "", state: Path | None = None) -> OutputOptions:
+def output_options(
+    options: Any, run: RunKind = RUN_THAT_ENDS, *, site: str = "", state: Path | None = None
+) -> OutputOptions:
     """Return what the options of a command ask for: a format on standard output, and other destinations.
 
     `site`: the name of this installation in what is sent. `state`: the folder of a service, which has its queues.
+    Raise UsageError if an address is wrong: nothing is opened yet.
     """
-    delivery = delivery_options(options, site, state)
-    naming = naming_of(options) if isinstance(options, NamesOptions) else NO_NAMES
-    return OutputOptions(options.json, options.csv, options.output, delivery, naming)
-
-
-def naming_of(options: NamesOptions) -> NamingOptions:
-    return NamingOptions(options.labels, [Path(text) for text in options.geo], options.names)
-
-
-def delivery_options(options: OutputQueueOptions, site: str, state: Path | None) -> DeliveryOptions:
-    return DeliveryOptions(
+    delivery = DeliveryOptions(
         queue=options.output_queue or (None if state is None else state / "outputs"),
         cap=parse_size(options.output_queue_cap),
         wait=parse_seconds(options.output_wait),
@@ -42,6 +35,15 @@ def delivery_options(options: OutputQueueOptions, site: str, state: Path | None)
         say=tell,
         once=state is not None,  # the folder of a service that was killed hands in its last report again
     )
+    naming = naming_of(options) if isinstance(options, NamesOptions) else NO_NAMES
+    json, csv = (getattr(options, name, False) for name in ("json", "csv"))
+    asked = OutputOptions(json, csv, options.output, delivery, naming)
+    check_addresses(asked, run)
+    return asked
+
+
+def naming_of(options: NamesOptions) -> NamingOptions:
+    return NamingOptions(options.labels, [Path(text) for text in options.geo], options.names)
 
 
 def make_settings(options: Any, **others: Any) -> Settings:
@@ -50,8 +52,11 @@ def make_settings(options: Any, **others: Any) -> Settings:
     An option that is None was not given: the default of the settings counts.
     The key is a single value: which one counts without `--key-file` differs between commands (`_keys.py`).
     """
-    given = {each.name: getattr(options, each.name, None) for each in fields(Settings)} | others
-    if given["detector"] is not None:
+    given: dict[str, Any] = {each.name: getattr(options, each.name, None) for each in fields(Settings)} | others
+    if given["detector"] not in (None, *DETECTORS):
+        # Imported here: a scan with a cube does not wait for the lab.
+        from superhosts.lab.scan import detector_of
+
         given["detector"] = detector_of(given["detector"])
     return Settings(**{name: value for name, value in given.items() if value is not None})
 

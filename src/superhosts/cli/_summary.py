@@ -162,11 +162,7 @@ def tell_end(totals: RunTotals, *, quiet: bool) -> None:
         seconds = f"{totals.seconds:.2f}" if totals.seconds < 10 else f"{totals.seconds:,.0f}"
         speed = f"{short_rate(counters.packets / max(totals.seconds, 1e-9))} {noun_of(counters)}s/s"
         text = f"{_packets(counters)} in {seconds} s ({speed}), {totals.window_text}{_not_counted(counters)}"
-        say(_summary(counters, text))
-
-
-def _summary(counters: Counters, text: str) -> Notice:
-    return Notice(text, "summary", packets=counters.packets, pairs=counters.pairs, drops=counters.drops)
+        _say_summary(counters, text)
 
 
 def warn_of_uncounted(counters: Counters) -> None:
@@ -183,7 +179,11 @@ def warn_of_uncounted(counters: Counters) -> None:
 def summarise(counters: Counters) -> None:
     """Write warnings, how many packets were read, and how many did not become pairs, by reason."""
     _write_warnings(counters)
-    say(_summary(counters, _packets(counters) + _not_counted(counters)))
+    _say_summary(counters, _packets(counters) + _not_counted(counters))
+
+
+def _say_summary(counters: Counters, text: str) -> None:
+    say(Notice(text, "summary", packets=counters.packets, pairs=counters.pairs, drops=counters.drops))
 
 
 def _write_warnings(counters: Counters) -> None:
@@ -234,8 +234,7 @@ def warn_of_late(counters: Counters) -> None:
         lacking = f"without {late} far out of order; scan the files again"
         tell(as_warning(Notice(f"INCOMPLETE: {windows} reported and saved {lacking}", "incomplete", WARNING)))
     elif _is_late_said(counters):
-        all_read = counted(counters.packets, noun_of(counters))
-        share = f"{counters.late:,} of {all_read} ({counters.late / counters.packets:.1%})"
+        share = _share(counters.late, counters.packets, counters)
         way = "a file may be in any order, a pipe may not"
         tell(as_warning(f"{share} came too late for their window and are not counted; {way}"))
 
@@ -243,6 +242,11 @@ def warn_of_late(counters: Counters) -> None:
 def _is_late_said(counters: Counters) -> bool:
     """Return True if late packets have a warning of their own, because they are many."""
     return bool(counters.unrevised) or counters.late * 100 > counters.packets
+
+
+def _share(some: int, of_all: int, counters: Counters) -> str:
+    share = f" ({some / of_all:.1%})" if of_all > 0 else ""
+    return f"{some:,} of {counted(of_all, noun_of(counters))}{share}"
 
 
 def warn_of_wrong_inner(counters: Counters) -> bool:
@@ -254,8 +258,7 @@ def warn_of_wrong_inner(counters: Counters) -> bool:
     packets -= counters.filtered + counters.unknown_details + counters.no_contact  # whose ends nobody has looked at
     if counters.no_inner_end <= WRONG_INNER * packets:
         return False
-    outside, of = counters.no_inner_end, counted(packets, noun_of(counters))
-    share = f"{outside:,} of {of} ({outside / packets:.1%})"
+    share = _share(counters.no_inner_end, packets, counters)
     has, is_ = ("has", "is") if counters.no_inner_end == 1 else ("have", "are")
     said = f"{share} {has} no end within --inner and {is_} not counted"
     seen = [prefix for prefix, _ in Counter(counters.outside).most_common(SHOWN_PREFIXES)]

@@ -35,7 +35,7 @@ from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.alerts.rules import rules_of
 from superhosts.output.console import say
-from superhosts.output.destination import RUN_THAT_ENDS, RunKind
+from superhosts.output.destination import ENDLESS, RUN_THAT_ENDS
 from superhosts.output.registry import OutputOptions, check_addresses
 
 HEAD = """\
@@ -159,19 +159,16 @@ def _text(value: Any) -> str:
 
 def check_together(command: str, options: Any, config: Path) -> None:
     """Make what a command would make of its options before it reads or writes anything. Raise UsageError."""
-    endless = RunKind(endless=True)
+    outputs = output_options(options, RUN_THAT_ENDS if command == "scan" else ENDLESS)
     if command == "edge":
         edge_settings(options)
-        check_addresses(OutputOptions(outputs=options.output), endless)
         return
     if command == "hub":
         settings = hub_settings(options)
         hub_grid(options)
     else:
         settings = traffic_settings(options)
-    outputs = output_options(options)
-    check_addresses(outputs, RUN_THAT_ENDS if command == "scan" else endless)
-    check_addresses(OutputOptions(outputs=options.alert_to, option="--alert-to"), endless)
+    check_addresses(OutputOptions(outputs=options.alert_to, option="--alert-to"), ENDLESS)
     policy = policy_of(options, config, settings.inner, threshold=settings.threshold)
     if wants_alerts(options) and command != "hub":
         for_alerts(settings, policy)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from superhosts.cli._options import check_no_conflict
+from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._settings import make_settings
 from superhosts.cli.scan import run_scan
 from superhosts.cli.synth import synth
@@ -179,7 +179,7 @@ def demo(options: Demo) -> None:
     except OSError as error:
         raise OutputError(f"{folder}: cannot be created: {error.strerror}") from None
     if options.fleet:
-        check_no_conflict({"--exact": options.exact}, "not with --fleet, where the hub estimates")
+        check_no_conflict(options, ["exact"], "not with --fleet, where the hub estimates")
         size = f"flows={options.flows or '200k'},packets={options.packets or '1M'},super_hosts={super_hosts}"
         show_fleet(folder / "fleet", size)
         return

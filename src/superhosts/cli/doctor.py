@@ -23,15 +23,13 @@ if TYPE_CHECKING:
     from superhosts.detectors.cube import Cube
 
 
-# The checks of `superhosts doctor`. Each returns a state and a text that says what to do.
-#
-# Every check imports by itself what needs other packages: one that is missing or broken fails its own check alone.
-
+# Every check imports by itself what needs other packages: one that is missing or broken fails its own check alone. It
+# returns a state, and a text that says what to do.
 
 OK, MISSING, PROBLEM = "ok", "missing", "problem"  # missing is optional: only a problem changes the exit status
 MEMORY = "1MiB"  # of the small cube
 COMPUTE_MAJOR, COMPUTE_MINOR = 75, 76  # device attributes of the driver
-Answer = tuple[str, str]  # state and text
+Answer = tuple[str, str]
 AGAIN = "pip install --force-reinstall superhosts"
 TABLES = "for Parquet and data frames: pip install 'superhosts[tables]'"
 
@@ -41,8 +39,7 @@ def in_words(error: Exception) -> str:
     return ": ".join([type(error).__name__, *str(error).strip().splitlines()[:1]])
 
 
-def _python() -> Answer:
-
+def _versions() -> Answer:
     return OK, f"superhosts {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 
 
@@ -67,11 +64,29 @@ def _imported(state: str, way: str, **modules: str) -> Callable[[], Answer]:
     return check
 
 
-def _fleet() -> Answer:
+def _extra(name: str, use: str, *packages: str) -> Callable[[], Answer]:
+    """Return the check of an extra that needs nothing besides its packages, which are not imported."""
 
-    found, missing = _installed(["nats-py", "nkeys"])
-    if missing:
-        return MISSING, f"{', '.join(missing)} not installed; for a fleet over NATS: pip install 'superhosts[fleet]'"
+    def check() -> Answer:
+        versions = {package: _version(package) for package in packages}
+        if missing := [package for package, version in versions.items() if version is None]:
+            return MISSING, f"{', '.join(missing)} not installed; for {use}: pip install 'superhosts[{name}]'"
+        return OK, ", ".join(f"{package} {version}" for package, version in versions.items())
+
+    return check
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _fleet() -> Answer:
+    state, found = _extra("fleet", "a fleet over NATS", "nats-py", "nkeys")()
+    if state == MISSING:
+        return state, found
     try:
         from superhosts.fleet.nats.broker import find_server
         from superhosts.fleet.nats.connection import LinkDownError, check_version
@@ -87,31 +102,7 @@ def _fleet() -> Answer:
         check_version(said.strip().rpartition(" ")[2], str(server))
     except LinkDownError as error:
         return PROBLEM, f"{error}: pip install --upgrade 'superhosts[fleet]'"
-    return OK, ", ".join([*found, said.strip()])
-
-
-def _extra(name: str, use: str, *packages: str) -> Callable[[], Answer]:
-    """Return the check of an extra that needs nothing besides its packages."""
-
-    def check() -> Answer:
-        found, missing = _installed(list(packages))
-        if missing:
-            return MISSING, f"{', '.join(missing)} not installed; for {use}: pip install 'superhosts[{name}]'"
-        return OK, ", ".join(found)
-
-    return check
-
-
-def _installed(packages: list[str]) -> tuple[list[str], list[str]]:
-    """Look up packages without importing them; return the installed ones with their versions, and the others."""
-
-    found, missing = [], []
-    for package in packages:
-        try:
-            found.append(f"{package} {metadata.version(package)}")
-        except metadata.PackageNotFoundError:
-            missing.append(package)
-    return found, missing
+    return OK, f"{found}, {said.strip()}"
 
 
 def _compiled_code() -> Answer:
@@ -169,7 +160,6 @@ def small_cube(where: str, memory: str = MEMORY) -> Cube:
 
 def _gpu() -> Answer:
     """Ask the driver directly, which needs no other package."""
-
     driver = device.cuda_driver()
     if driver is None:
         return MISSING, "no NVIDIA driver was found (libcuda.so.1); without one all runs on the CPU"
@@ -183,7 +173,6 @@ def _gpu() -> Answer:
 
 
 def _describe(driver: Any, number: int) -> str:
-
     gpu = _ask(driver.cuDeviceGet, number)
     name, memory = ctypes.create_string_buffer(256), ctypes.c_size_t(0)
     driver.cuDeviceGetName(name, len(name), gpu)
@@ -194,7 +183,6 @@ def _describe(driver: Any, number: int) -> str:
 
 
 def _ask(call: Any, *arguments: int) -> int:
-
     answer = ctypes.c_int(0)
     status = call(ctypes.byref(answer), *arguments)
     if status:
@@ -203,17 +191,11 @@ def _ask(call: Any, *arguments: int) -> int:
 
 
 def _gpu_packages() -> Answer:
-
     found, missing = [], []
     for name, packages in {"numba-cuda": ["numba-cuda"], "CuPy": ["cupy-cuda13x", "cupy-cuda12x", "cupy"]}.items():
-        for package in packages:
-            try:
-                found.append(f"{package} {metadata.version(package)}")
-                break
-            except metadata.PackageNotFoundError:
-                continue
-        else:
-            missing.append(name)
+        installed = [f"{package} {version}" for package in packages if (version := _version(package)) is not None]
+        found += installed[:1]
+        missing += [] if installed else [name]
     if missing:
         return MISSING, "; ".join([*found, f"{' and '.join(missing)} not installed; with a GPU: {device.INSTALL}"])
     return OK, ", ".join(found)
@@ -221,7 +203,6 @@ def _gpu_packages() -> Answer:
 
 def gpu_check(memory: str = MEMORY) -> Answer:
     """Return whether cubes of this memory are the same on all GPUs and on the CPU; compile what default cubes need."""
-
     if device.cuda_problem() is not None:
         return MISSING, "not made: it needs a GPU, its driver and the packages"
     gpus = device.gpus_of(device.choose_device("cuda:all"))
@@ -247,7 +228,6 @@ def compile_kernels(gpus: list[int], text: str) -> Answer:
 
 def compare_gpus(gpus: list[int], make: Callable[[str], Cube]) -> Answer:
     """Return whether the small cubes that `make` makes on GPUs are equal to the one on the CPU."""
-
     try:
         truth = make("cpu")
         other = [gpu for gpu in gpus if not same_content(truth, make(f"cuda:{gpu}"))]
@@ -275,14 +255,12 @@ def _capturing() -> Answer:
         open_socket("live:").close()
     except InputError as error:
         return MISSING, f"live captures (live:eth0): {error.message}"
-    names = ", ".join(interface_names())
-    if load_libpcap() is None:
-        return OK, f"live:NAME works for {names}; --filter needs libpcap: {INSTALL}"
-    return OK, f"live:NAME works for {names}; libpcap is there for --filter"
+    pcap = f"--filter needs libpcap: {INSTALL}" if load_libpcap() is None else "libpcap is there for --filter"
+    return OK, f"live:NAME works for {', '.join(interface_names())}; {pcap}"
 
 
 CHECKS: dict[str, Callable[[], Answer]] = {
-    "versions": _python,
+    "versions": _versions,
     "CPU": _cpu,
     "packages": _imported(PROBLEM, f"not installed: {AGAIN}", numpy="NumPy", numba="numba", zstandard="zstandard"),
     "compiled code": _compiled_code,

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
+from superhosts.cli._declaration import check_no_conflict, declared
 from superhosts.cli._keys import fleet_key, say_what_leaves
 from superhosts.cli._link import connect_to, join, make_sender, sending
-from superhosts.cli._options import check_no_conflict
+from superhosts.cli._options import LinkOptions
 from superhosts.cli._progress import ScanProgress
-from superhosts.cli._settings import delivery_options, make_settings, naming_of
+from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._signals import Interruption
 from superhosts.cli._summary import summarise, warn_of_wrong_inner
 from superhosts.cli._values import parse_seconds
@@ -33,7 +34,7 @@ from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.output.console import ReportedErrors, fail_with, log_status, show_tracebacks, tell
 from superhosts.output.destination import RunKind
-from superhosts.output.registry import OutputOptions, open_destinations
+from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
@@ -75,9 +76,8 @@ def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
         yield None
         return
     run = RunKind(columns_with(options.evidence), endless=True)
-    delivery = delivery_options(options, options.site, options.spool)
-    wanted = OutputOptions(outputs=options.output, delivery=delivery, naming=naming_of(options))
-    with open_destinations(wanted, run, table=False, say=tell) as destinations:
+    asked = output_options(options, run, site=options.site, state=options.spool)
+    with open_destinations(asked, run, table=False, say=tell) as destinations:
         yield LocalRows(destinations, tell)
 
 
@@ -219,7 +219,7 @@ def edge_settings(options: EdgeOptions) -> Settings:
     if options.to is not None:
         if options.nats is not None:
             raise UsageError("--to and --nats: choose one way to the hub")
-        check_no_conflict({**options.proofs, **options.tls}, "not with --to, where there is no server")
+        check_no_conflict(options, declared(LinkOptions), "not with --to, where there is no server")
     if options.site:
         check_site(options.site)
     if settings.evidence and settings.evidence_pairs > EVIDENCE_PAIRS:

@@ -166,7 +166,7 @@ def hosts(options: Hosts) -> None:
     selection = Selection.of(options.threshold, options.top)
     if selection.threshold is not None:
         check_threshold(selection.threshold, "--threshold")
-    wanted = HostFilter(options.prefix, options.side, options.direction)
+    wanted, asked = HostFilter(options.prefix, options.side, options.direction), output_options(options)
     wanted.check()
     errors = ReportedErrors()
     sketches = [saved_sketch(path) for path in find_sketches(options.files, errors.add, options)]
@@ -178,7 +178,7 @@ def hosts(options: Hosts) -> None:
     facts = SketchFacts()
     kind = _run_kind(groups, sketches, wanted)
     progress = Progress("sketches", len(sketches))
-    with open_destinations(output_options(options), kind) as outputs, progress:
+    with open_destinations(asked, kind) as outputs, progress:
         for group in groups:
             sketch = _unite(group, options, progress, errors)
             report = _ask(group, sketch, selection, wanted)

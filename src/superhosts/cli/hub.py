@@ -18,9 +18,10 @@ from superhosts.cli._alerts import (
     policy_of,
     reload_options,
 )
+from superhosts.cli._declaration import check_no_conflict, declared
 from superhosts.cli._keys import fleet_key, warn_if_public
 from superhosts.cli._link import connect_to, find_place, make_sender, sending
-from superhosts.cli._options import LinkOptions, check_no_conflict
+from superhosts.cli._options import LinkOptions
 from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli._values import parse_seconds
@@ -53,7 +54,7 @@ from superhosts.output.alerts.machine import Policy
 from superhosts.output.console import log_status, show_tracebacks, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
-from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome, is_incomplete, which_hosts
+from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome
 from superhosts.pipeline.settings import Settings
 from superhosts.ui.monitor import Monitor, observe_hub, observe_outputs
 from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background
@@ -135,7 +136,7 @@ def hub(options: HubOptions) -> None:
         def take(now: HubOptions) -> None:
             policy = policy_of(now, now.config, threshold=now.threshold)
             selection = _selection(now, policy, check_settings(make_settings(now, site="")))
-            asked = output_options(now, site=now.site, state=now.state)
+            asked = output_options(now, KIND, site=now.site, state=now.state)
             Reloadable(outputs, KIND, desk).exchange(asked, now.alert_to, policy)
             merging.settings = replace(merging.settings, selection=selection)
 
@@ -159,7 +160,7 @@ def hub(options: HubOptions) -> None:
             status.write()
             monitor.beat()
 
-        merging.run(stop, on_turn=on_turn)
+        merging.run(stop, on_turn=on_turn, on_merged=monitor.beat)
         status.write(now=True)
     accepted, refused, counters = intake.counters.accepted, intake.counters.refused, merging.counters
     text = counted(accepted, "sketch", "sketches") + (f", {refused:,} REFUSED" if refused else "")
@@ -170,7 +171,7 @@ def hub(options: HubOptions) -> None:
 
 def make_plan(options: HubOptions) -> Plan:
     """Check all options before anything is written or started."""
-    outputs = output_options(options, site=options.site, state=options.state)
+    outputs = output_options(options, KIND, site=options.site, state=options.state)
     traffic = hub_settings(options)
     upward = archive = None
     if options.up is not None:
@@ -264,13 +265,7 @@ def with_title(result: HubReport, selection: Selection) -> HubReport:
     """Return a report that says which hosts it has, which sites took part, and whether it replaces another one."""
     again = f", revision {result.revision}" if result.revision > 1 else ""
     outcome = Outcome(len(result.rows), left_out=result.left_out, least_listed=result.least_listed)
-    return replace(
-        result,
-        title=which_hosts(selection, outcome),
-        threshold=selection.threshold,
-        is_incomplete=is_incomplete(selection, outcome),
-        notes=[f"{result.attendance}{again}"],
-    )
+    return replace(result, notes=[f"{result.attendance}{again}"], **outcome.words(selection))
 
 
 def hub_settings(options: HubOptions) -> Settings:
@@ -279,8 +274,7 @@ def hub_settings(options: HubOptions) -> Settings:
     if options.to is not None and options.up is not None:
         raise UsageError("--to and --up: choose one way to the upstream hub")
     if options.up is None:
-        up = {"--up-nkey": options.up_nkey, "--up-ca": options.up_ca}
-        check_no_conflict({**up, "--up-cert": options.up_cert, "--up-key": options.up_key}, "only with --up")
+        check_no_conflict(options, ("up_nkey", "up_ca", "up_cert", "up_key"), "only with --up")
     if options.archive_sites and options.archive is None:
         raise UsageError("--archive-sites needs --archive DIR")
     if parse_size(options.quota_bytes) == 0:
@@ -300,7 +294,7 @@ def hub_sites(options: HubOptions) -> tuple[str, ...]:
 def hub_grid(options: HubOptions) -> Grid | None:
     """Return the windows to report; None for those that the edges send."""
     if options.window is None:
-        check_no_conflict({"--slide": options.slide}, "only with --window, like --window 5m --slide 30s")
+        check_no_conflict(options, ["slide"], "only with --window, like --window 5m --slide 30s")
         return None
     grid = Grid(parse_duration(options.window), parse_duration(options.slide or options.window))
     kept = math.ceil(parse_seconds(options.late) * SECOND / grid.slide)
@@ -315,11 +309,13 @@ def hub_grid(options: HubOptions) -> Grid | None:
 def _check_link(options: HubOptions) -> None:
     """Refuse options of the link that would have no effect, and those that need others."""
     if options.from_folder is not None:
-        others = {"--nats": options.nats, "--listen": options.listen, "--broker-cap": options.broker_cap}
-        check_no_conflict({**others, **options.proofs, **options.tls}, "not with --from, where there is no server")
+        others = ("nats", "listen", "broker_cap", *declared(LinkOptions))
+        check_no_conflict(options, others, "not with --from, where there is no server")
     elif options.nats is not None:
-        check_no_conflict({"--listen": options.listen}, "not with --nats: your own server listens where you told it to")
+        check_no_conflict(options, ["listen"], "not with --nats: your own server listens where you told it to")
     else:
-        check_no_conflict(options.proofs, "for your own server (--nats); the embedded broker has its own key")
+        check_no_conflict(
+            options, ("nkey", "creds"), "for your own server (--nats); the embedded broker has its own key"
+        )
         if (options.tls_cert is None) != (options.tls_key is None) or (options.tls_ca and not options.tls_cert):
             raise UsageError("TLS of the embedded broker takes --tls-cert and --tls-key, and --tls-ca for mutual TLS")

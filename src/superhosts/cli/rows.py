@@ -16,7 +16,8 @@ from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ENDING, Interruption
 from superhosts.cli._summary import RunTotals, tell_end
 from superhosts.cli.usage.traffic import RowOptions, Rows
-from superhosts.core.columns.addresses import AddressColumn, packets_of
+from superhosts.core.columns.addresses import AddressColumn, packets_of, widened
+from superhosts.core.columns.hosts import ends_of
 from superhosts.core.notices import as_warning
 from superhosts.core.pairs import PacketBlock, Window
 from superhosts.core.text import counted
@@ -29,7 +30,7 @@ from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.input import STANDARD_INPUT, Input, Opens
+from superhosts.sources.input import STANDARD_INPUT, FileSource, Input, Opens
 from superhosts.sources.stream import Stream
 from superhosts.sources.tables.delimited import is_header, sniff, split
 from superhosts.sources.tables.formats import is_text, table_format
@@ -41,11 +42,10 @@ from superhosts.sources.tables.rowbinary import (
     RowBinaryReader,
     RowBytes,
     parse_schema,
-    read_addresses,
     read_length,
     walk,
 )
-from superhosts.sources.tables.source import TableFormat, TableReader, TableSource
+from superhosts.sources.tables.source import TableFormat, TableReader, table_files
 from superhosts.sources.tables.textrow import MARK
 from superhosts.sources.tables.textscan import Places
 
@@ -89,14 +89,14 @@ class RowInput:
     def open(self) -> Source:
         if self.format in (BINARY, NAMED_BINARY):
             binary = TableFormat(BINARY, "RowBinary", lambda _head: False, self._open_binary)
-            return TableSource(self.plain(), self._noting_time(binary), self.options)
+            return self._source(self.plain(), binary)
         found = table_format(OTHERS[self.format], b"")
         assert found is not None
         file = self._input or Input(STANDARD_INPUT)
         if self.format in HEADLESS:
             comma = "," if self.format == "CSV" else "\t"
             file = HeadedInput(f"{comma.join(field.name for field in self.fields)}\n".encode())
-        return TableSource(file, self._noting_time(found), self.options)
+        return self._source(file, found)
 
     def plain(self) -> Input:
         """Return standard input as it is: RowBinary may happen to begin like compressed data."""
@@ -115,15 +115,15 @@ class RowInput:
     def _open_binary(self, file: Opens, options: TableOptions) -> TableReader:
         return RowBinaryReader(file, options, self.fields)
 
-    def _noting_time(self, format: TableFormat) -> TableFormat:
-        """Return a format that notes whether its rows have a time."""
+    def _source(self, file: Input, format: TableFormat) -> Source:
+        """Return the source of a table, which notes whether its rows have a time."""
 
         def open(file: Opens, options: TableOptions) -> TableReader:
             reader = format.open(file, options)
             self.has_time = reader.has_time
             return reader
 
-        return replace(format, open=open)
+        return FileSource(file, lambda _: table_files(replace(format, open=open), self.options))
 
 
 def _named_text(head: bytes) -> str | None:
@@ -236,11 +236,7 @@ class Groups:
             data = np.frombuffer(bytearray(self._take(count * field.width)), np.uint8)
             begins = np.arange(0, count * field.width, field.width)
             places = np.stack([begins, begins + field.width], axis=1)
-        if not wanted:
-            return None
-        kinds, words = np.empty(count, np.uint8), np.empty((count, 2), np.uint64)
-        read_addresses(data, places, field.reading, field.is_signed, kinds, words)
-        return AddressColumn(kinds, words)
+        return widened(ends_of(field.column(data, places))) if wanted else None
 
     def _texts(self, count: int) -> tuple[np.ndarray, Places]:
         places = np.empty((1, count, 2), np.int64)

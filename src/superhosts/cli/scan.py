@@ -29,9 +29,8 @@ from superhosts.output.console import ReportedErrors, fail_with, say, show_trace
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
-from superhosts.pipeline.builder import gathered_memory
+from superhosts.pipeline.builder import gathered_memory, report_of
 from superhosts.pipeline.network import Counters
-from superhosts.pipeline.report import report_of
 from superhosts.pipeline.saver import SketchSaver, prepare_folder
 from superhosts.pipeline.scan import RunOptions, Scan, scan_options
 from superhosts.pipeline.settings import Settings
@@ -85,14 +84,13 @@ class ScanRun:
 def scan(options: ScanOptions) -> None:
     show_tracebacks(options.verbose)
     settings = traffic_settings(options)
-    counters = CountersOutput(options.counters, options)
+    counters, asked = CountersOutput(options.counters, options), output_options(options, site=options.site)
     errors = ReportedErrors()
     sources = open_inputs(options.inputs, errors.add, tables=options.tables)
     use_filter(sources, options.filter)
     if not sources:  # No file of this name exists: no key is made, and no output is replaced.
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.key_file, saves=options.save is not None))
-    asked = output_options(options, site=options.site)
     settings, desk = with_alerts(options, options.config, settings, asked, quiet=options.quiet)
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
     columns = columns_with(settings.evidence)

@@ -15,15 +15,9 @@ from pathlib import Path
 
 import typer
 
-from superhosts.cli._declaration import declared
+from superhosts.cli._declaration import check_no_conflict, declared
 from superhosts.cli._keys import key_for_sketches, read_token
-from superhosts.cli._options import (
-    EndlessTrafficOptions,
-    NamesOptions,
-    PairCubeOptions,
-    WantedOptions,
-    check_no_conflict,
-)
+from superhosts.cli._options import EndlessTrafficOptions, NamesOptions, PairCubeOptions, WantedOptions
 from superhosts.cli._settings import make_settings, naming_of
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import ScanRun, run_scan, use_filter
@@ -40,8 +34,7 @@ from superhosts.output.report import Report
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.folder import FolderSource
-from superhosts.sources.open import open_inputs
+from superhosts.sources.open import follow_file, open_inputs
 from superhosts.ui.board import Board
 from superhosts.ui.live import OpenWindow
 from superhosts.ui.service import STATUS
@@ -94,7 +87,7 @@ def open_feed(options: Top) -> Feed:
             raise UsageError(f"{printable(options.inputs[1])}: top shows one address or folder at a time")
         return _address(options) if is_address else _folder(options, Path(first))
     kind = "only with an address or a folder; with other inputs `superhosts watch` makes alerts"
-    check_no_conflict({"--token-file": options.token_file, "--alerts": options.alerts}, kind)
+    check_no_conflict(options, ("token_file", "alerts"), kind)
     return LiveFeed(options)
 
 
@@ -109,9 +102,9 @@ def _holds_sketches(name: str) -> bool:
 
 
 def _address(options: Top) -> Feed:
-    others = _changed(options, EndlessTrafficOptions, WantedOptions, PairCubeOptions, NamesOptions)
-    others |= {"--alerts": options.alerts, "--memory-total": options.memory_total}
-    check_no_conflict(others, "not with a web address: the program there was started with its own options")
+    groups = (EndlessTrafficOptions, WantedOptions, PairCubeOptions, NamesOptions)
+    others = (*(name for group in groups for name in declared(group)), "alerts", "memory_total")
+    check_no_conflict(options, others, "not with a web address: the program there was started with its own options")
     file = options.token_file
     feed = RemoteFeed(options.inputs[0], "" if file is None else read_token(file, "--token-file"))
     try:
@@ -124,10 +117,9 @@ def _address(options: Top) -> Feed:
 
 
 def _folder(options: Top, path: Path) -> Feed:
-    others = _changed(options, EndlessTrafficOptions, PairCubeOptions)
-    others = {name: value for name, value in others.items() if name != "--key-file"}
-    others |= {"--token-file": options.token_file}
-    check_no_conflict(others, "not with a folder of sketches, which were made with their own options")
+    others = [*declared(EndlessTrafficOptions), *declared(PairCubeOptions), "token_file"]
+    others.remove("key_file")
+    check_no_conflict(options, others, "not with a folder of sketches, which were made with their own options")
     view = folder_view(
         path,
         options,
@@ -147,14 +139,6 @@ def _folder(options: Top, path: Path) -> Feed:
             view.alerts.close()
 
     return LocalFeed(view, start=start, close=close)
-
-
-def _changed(options: Top, *groups: type) -> dict[str, object]:
-    """Return the options of groups that do not have their default value."""
-    names = [
-        name for group in groups for name, each in declared(group).items() if getattr(options, name) != each.default
-    ]
-    return {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
 
 
 class LiveFeed(LocalFeed):
@@ -216,7 +200,7 @@ def _open_sources(options: Top, errors: ReportedErrors) -> list[Source]:
     for name in options.inputs:
         path = Path(name)
         if path.is_file():
-            sources.append(FolderSource(path.parent, only=path.name, on_error=errors.add, tables=tables))
+            sources.append(follow_file(path, errors.add, tables))
         else:
             sources += open_inputs([name], errors.add, follow=True, tables=tables)
     use_filter(sources, options.filter)

@@ -17,7 +17,7 @@ from superhosts.cli.scan import ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Watch
 from superhosts.cli.web import Dashboard
 from superhosts.output.console import ReportedErrors, fail_with, show_tracebacks, tell
-from superhosts.output.destination import RunKind
+from superhosts.output.destination import ENDLESS, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
 from superhosts.pipeline.scan import Scan, scan_options
@@ -29,7 +29,7 @@ from superhosts.ui.service import Reloads
 
 def watch(options: Watch) -> None:
     settings = traffic_settings(options)
-    counters = CountersOutput(options.counters, options)
+    counters, asked = CountersOutput(options.counters, options), output_options(options, ENDLESS, site=options.site)
     show_tracebacks(options.verbose)
     monitor, errors = Monitor("watch", options.metrics), ReportedErrors()
     dashboard = Dashboard(options)
@@ -38,7 +38,6 @@ def watch(options: Watch) -> None:
     if not sources:
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.key_file, saves=options.save is not None))
-    asked = output_options(options, site=options.site)
     settings, desk = with_alerts(options, options.config, settings, asked, quiet=options.quiet)
     view: View = ScanProgress(wanted=not options.quiet)
     if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
@@ -61,7 +60,7 @@ def watch(options: Watch) -> None:
         policy = policy_of(now, now.config, selected.inner, threshold=selected.threshold)
         if desk is not None:
             selected = for_alerts(selected, policy)
-        Reloadable(outputs, kind, desk).exchange(output_options(now, site=now.site), now.alert_to, policy)
+        Reloadable(outputs, kind, desk).exchange(output_options(now, ENDLESS, site=now.site), now.alert_to, policy)
         run.select(selected.threshold, selected.top)
 
     reloads.add(RELOADED, reload_options(options, take))

@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._keys import given_key, read_token
-from superhosts.cli._options import DashboardOptions, NamesOptions, WantedOptions, check_no_conflict
+from superhosts.cli._options import DashboardOptions, NamesOptions, WantedOptions
 from superhosts.cli._settings import naming_of
 from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli.usage.sketches import Web
 from superhosts.core.files import exposure_warning, read_json, write_private
 from superhosts.core.notices import Notice
 from superhosts.core.results import Selection
+from superhosts.core.units import parse_place
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import InputError, MissingExtraError, OutputError, SuperhostsError
 from superhosts.fleet.sites import is_wrong
@@ -26,7 +28,6 @@ from superhosts.output.destination import Destinations
 from superhosts.output.names import Annotator
 from superhosts.pipeline.settings import Settings
 from superhosts.ui.board import Board
-from superhosts.ui.endpoint import parse_place
 from superhosts.ui.folder import SketchFolder
 from superhosts.ui.service import STATUS
 from superhosts.ui.view import Json, View
@@ -135,8 +136,7 @@ class Dashboard:
         self._options, self._name = options, name
         self._place = None if options.web is None else parse_place(options.web)
         if self._place is None:
-            others = {"--web-token-file": options.web_token_file, "--web-trust-proxy": options.web_trust_proxy or None}
-            check_no_conflict(others, "only with --web")
+            check_no_conflict(options, ("web_token_file", "web_trust_proxy"), "only with --web")
         else:
             check_installed(name)
         if options.web_token_file is not None and options.web_token_file.exists():

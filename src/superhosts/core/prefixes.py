@@ -74,23 +74,15 @@ def make_table(networks: Iterable[Network], family: int) -> PrefixTable:
     )
 
 
-def tables_of_some(networks: Networks, host_bits: Mapping[int, int]) -> dict[int, PrefixTable]:
-    wide: Networks = [
-        n.supernet(new_prefix=host_bits[n.version]) if n.prefixlen > host_bits[n.version] else n for n in networks
-    ]
-    return {family: make_table(wide, family) for family in (4, 6)}
-
-
-def tables_of_whole(networks: Networks, host_bits: Mapping[int, int]) -> dict[int, PrefixTable]:
-    """Return tables of the hosts that contain only addresses of the networks.
-
-    They differ from the others if hosts are prefixes and a network is smaller than a host.
-    """
-    whole: dict[int, Networks] = {}
-    for family in (4, 6):
-        collapsed = ipaddress.collapse_addresses(n for n in networks if n.version == family)  # type: ignore[type-var]
-        whole[family] = [n for n in collapsed if n.prefixlen <= host_bits[family]]
-    return {family: make_table(whole[family], family) for family in (4, 6)}
+def host_tables(networks: Networks, host_bits: Mapping[int, int], *, whole: bool) -> dict[int, PrefixTable]:
+    """Return tables of the hosts with addresses of the networks; `whole`: of those that have no others."""
+    found = {}
+    for family, bits in host_bits.items():
+        own: Iterable[Network] = ipaddress.collapse_addresses(n for n in networks if n.version == family)  # type: ignore[type-var]
+        if not whole:
+            own = (n.supernet(new_prefix=bits) if n.prefixlen > bits else n for n in own)
+        found[family] = make_table((n for n in own if n.prefixlen <= bits), family)
+    return found
 
 
 def _halves(numbers: list[int]) -> Words:
@@ -206,10 +198,7 @@ def parse_networks(values: Sequence[str], name: str) -> Networks:
 
 
 class OutsideSample:
-    """A bounded sample of packets without an inner end: the prefixes that most of them have, for whoever mistyped one.
-
-    The first blocks in which most packets are of this kind are sampled, so that it costs nothing in the long run.
-    """
+    """A bounded sample of packets without an inner end: their most frequent prefixes, for whoever mistyped one."""
 
     def __init__(self) -> None:
         self._blocks = 0

@@ -56,10 +56,7 @@ def _import(module: str, name: str) -> Any:
 
 
 def to_arrow(columns: dict[str, list[Any]]) -> Any:
-    """Return a pyarrow Table of columns as lists.
-
-    Those of host rows have fixed types; the types of other tables follow their values.
-    """
+    """Return a pyarrow Table of columns as lists. Those of host rows have fixed types."""
     pa = _import("pyarrow", "Arrow")
     if "host" not in columns:
         return pa.table(columns)
@@ -485,10 +482,7 @@ class Searchable(Protocol):
 
 
 class Selection(NamedTuple):
-    """Which hosts to report: those with at least `threshold` peers, the `top` ones, or the top ones of those.
-
-    With `either`, the top ones and those with at least `threshold` peers.
-    """
+    """Which hosts to report: those with `threshold` peers, the `top` ones of them, or (`either`) both."""
 
     threshold: float | None = None
     top: int | None = None

@@ -1,4 +1,4 @@
-"""Parse and format sizes, counts and durations: 128MiB, 5M, 90s, 5m, 1h, 30d."""
+"""Parse and format sizes, counts, durations and places to listen at: 128MiB, 5M, 90s, 5m, 1h, 30d, :9105."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 from superhosts.errors import UsageError
 
@@ -102,3 +102,23 @@ def format_duration(nanoseconds: int) -> str:
         if unit != "w" and nanoseconds % (seconds * SECOND) == 0:
             return f"{nanoseconds // (seconds * SECOND)}{unit}"
     return f"{nanoseconds / SECOND:g}s"
+
+
+class Place(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_place(text: str) -> Place:
+    """Read an address: `:9105`, `127.0.0.1:9105`, `[::1]:9105`. Raise UsageError if it is none."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""  # an IPv6 address without brackets
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise UsageError(f"{text!r} is not an address to listen at; write it like :9105 or 0.0.0.0:9105")
+    return Place(host or "127.0.0.1", int(port))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.device import choose_device
-from superhosts.core.hashing import fingerprint, make_key, mangle_column, secret_of
+from superhosts.core.hashing import Key, fingerprint, make_key, mangle_column, secret_of
 from superhosts.core.pairs import Addresses, Batches, Host, HostKeys, format_for, numbers_to_array, words_to_column
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted, either
@@ -38,7 +38,7 @@ from superhosts.detectors.engines.base import (
     make_engine,
     say_once,
 )
-from superhosts.detectors.engines.cpu import CpuEngine, count_zeros, sum_arrays
+from superhosts.detectors.engines.cpu import count_zeros, sum_arrays
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.formulas import SLACK, noise_ratio, saturation_point
 from superhosts.detectors.lock import locked, state_of
@@ -66,10 +66,62 @@ class Fill(NamedTuple):
     pairs: int  # estimated number of distinct pairs
 
 
-class ColumnSketch(Detector):
+class EngineDetector(Detector):
+    """A detector whose bits an engine stores: on the CPU, on a GPU, or on several GPUs."""
+
+    cpu_engine: ClassVar[type[Any]]
+    engine: Engine
+    key: Key
+    device: str
+
+    @abstractmethod
+    def _on_gpu(self, plan: Plan, gpu: int) -> Engine: ...
+
+    @abstractmethod
+    def search_for(self, threshold: float) -> Any:
+        """Return the limits that a host with at least `threshold` peers satisfies, as `engine.search` takes them."""
+
+    @property
+    def _engine_geometry(self) -> Any:
+        return self.geometry
+
+    def _make_engine(self) -> Engine:
+        plan = Plan(self._engine_geometry, self.key, self.threads, self.tuning)
+        return make_engine(plan, self.device, self.cpu_engine, self._on_gpu)
+
+    def _memory(self) -> int:
+        return self.engine.size
+
+    def _least_listed(self) -> float:
+        return MIN_TOP_PEERS
+
+    def _update(self, hosts: Addresses, peers: Addresses) -> None:
+        self._update_many([(hosts, peers)])
+
+    def _update_many(self, batches: Batches) -> None:
+        self.engine.update_batches(batches)
+
+    def _flush(self) -> None:
+        self.engine.flush()
+
+    def _clear(self) -> None:
+        self.engine.clear()
+
+    def _merge(self, other: Self) -> None:
+        self.engine.merge(other.engine)
+
+    def _arrays(self) -> Arrays:
+        return self.engine.arrays()
+
+    def _copy(self) -> Self:
+        engine = self._make_engine()
+        engine.copy_from(self.engine)
+        return self._with_state({**state_of(self), "engine": engine})
+
+
+class ColumnSketch(EngineDetector):
     """A sketch of bit columns in an engine. Subclasses define where a pair is written and how hosts are found."""
 
-    cpu_engine: ClassVar[type[CpuEngine]]
     _ways_out: ClassVar[str] = "a higher threshold, more memory or shorter windows"  # of a sketch that is too full
     slack: ClassVar[float] = SLACK  # Estimates up to this much below a threshold count as reaching it.
 
@@ -94,46 +146,11 @@ class ColumnSketch(Detector):
         self.device = "cpu"
         self.engine = self._make_engine()
 
-    def _make_engine(self) -> Engine:
-        plan = Plan(self.geometry, self.key, self.threads, self.tuning)
-        return make_engine(plan, self.device, self.cpu_engine, self._on_gpu)
-
     def _choose_device(self, device: str) -> str:
         return choose_device(device)
 
-    @abstractmethod
-    def _on_gpu(self, plan: Plan, gpu: int) -> Engine:
-        """Return an engine on one GPU."""
-
-    @abstractmethod
-    def search_for(self, threshold: float) -> Any:
-        """Return the limits that a host with at least `threshold` peers satisfies, as `engine.search` takes them."""
-
-    def _memory(self) -> int:
-        return self.engine.size
-
     def _narrows(self) -> bool:
         return self.engine.narrows
-
-    def _update(self, hosts: Addresses, peers: Addresses) -> None:
-        self.engine.update(hosts, peers)
-
-    def _update_many(self, batches: Batches) -> None:
-        self.engine.update_batches(batches)
-
-    def _flush(self) -> None:
-        self.engine.flush()
-
-    def _clear(self) -> None:
-        self.engine.clear()
-
-    def _merge(self, other: Self) -> None:
-        self.engine.merge(other.engine)
-
-    def _copy(self) -> Self:
-        engine = self._make_engine()
-        engine.copy_from(self.engine)
-        return self._with_state({**state_of(self), "engine": engine})
 
     # Files
 
@@ -160,9 +177,6 @@ class ColumnSketch(Detector):
 
     def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
         return self._arrays()  # They are filled in place.
-
-    def _arrays(self) -> Arrays:
-        return self.engine.arrays()
 
     def _load_arrays(self, arrays: Arrays) -> None:
         self.engine.load(arrays)
@@ -273,9 +287,6 @@ class ColumnSketch(Detector):
             threshold = max(MIN_TOP_PEERS, threshold / 4)
             found = self._find(threshold)
         return found.select(slice(0, count))
-
-    def _least_listed(self) -> float:
-        return MIN_TOP_PEERS
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         mangled = self.mangle(hosts)

@@ -84,7 +84,6 @@ class _Made:
     issue: Issue
     report: HubReport | None  # None for a pane
     sketch: Sketch | None = None  # of a pane
-    out: bool = False
 
 
 class Hub:
@@ -108,8 +107,9 @@ class Hub:
         self._archive, self._upstream = archive, upstream
         self._times = store.times
         self._tidied = self._swept = 0.0
-        self._retries = Retries(say, self._count_wait, self._times.steady)
+        self._retries = Retries(say, self.counters, self._times.steady)
         self._made: _Made | None = None
+        self._out: tuple[Window | None, int] | None = None  # the last report that all destinations have
         self._last: dict[str, set[str]] = {}  # the sites of recent windows
         self._last_sites: set[str] = set()  # all of them
         self._turns = RoundRobin()
@@ -146,9 +146,6 @@ class Hub:
                     found[window] = sum(path.stat().st_size for path in self._store.sketches(window))
         return found
 
-    def _count_wait(self) -> None:
-        self.counters.waits += 1
-
     def _count_damaged(self) -> None:
         self.counters.damaged += 1
 
@@ -159,8 +156,18 @@ class Hub:
     def _newest(self) -> float:
         return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
 
-    def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
-        """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
+    def run(
+        self,
+        stop: threading.Event,
+        *,
+        on_turn: Callable[[], None] = lambda: None,
+        on_merged: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Report windows until told to stop; `on_turn` is called about once a second, and after each report.
+
+        `on_merged` is called after each sketch, too: a window of hundreds takes minutes.
+        """
+        self._merger.on_merged = on_merged
         on_turn()  # it is ready, however much is to be merged first
         while not stop.is_set():
             self._intake.arrived.wait(1.0)
@@ -294,10 +301,8 @@ class Hub:
             made = self._made = self._make(window, ledger)
         if made is None:
             return
-        if not made.out:
-            if made.report is not None:
-                self._hand_out(made.report)
-            made.out = True
+        if made.report is not None:
+            self._hand_out(made.report)
         sites = ledger.sites_to_report
         with self._store.lock:
             if set(ledger.known) != set(made.issue.members):  # what arrived meanwhile waits as long as what arrives now
@@ -309,7 +314,11 @@ class Hub:
             self._sliding.add(window, made.sketch, sites)
 
     def _hand_out(self, report: HubReport) -> None:
+        name = report.window, report.revision
+        if name == self._out:  # the ledger, which says so, could not be written
+            return
         self._report(report)
+        self._out = name
         self.counters.reports += 1
         self.counters.revisions += report.revision > 1
         self.counters.incomplete += report.revision == 1 and bool(report.missing)
@@ -458,16 +467,16 @@ class RoundRobin:
 
 
 class Retries:
-    """Runs work, logs once what failed, and retries it. `on_wait` is called for each failed attempt.
+    """Runs work, logs once what failed, counts failed attempts, and retries it.
 
     A full disk affects everything: no other work would succeed either. A problem of one window alone (an invalid file,
     an output path that is taken by something else, a union that is too large) puts that window on hold, longer each
     time.
     """
 
-    def __init__(self, say: Say, on_wait: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, say: Say, counters: HubCounters, clock: Callable[[], float] = time.monotonic) -> None:
         self.open: dict[str, str] = {}  # what failed at the last attempt, and why
-        self._say, self._on_wait, self._clock = say, on_wait, clock
+        self._say, self._counters, self._clock = say, counters, clock
         self._rests: dict[str, tuple[int, float]] = {}  # window → attempts, and until when it rests (monotonic)
 
     def is_resting(self, window: str) -> bool:
@@ -501,7 +510,7 @@ class Retries:
         return True
 
     def _note(self, what: Notice, error: object) -> None:
-        self._on_wait()
+        self._counters.waits += 1
         if what not in self.open:
             text = f"{what}: {printable(error, MAX_SAID)}; retrying until it works"
             self._say(Notice(text, what.event, what.level))

@@ -38,7 +38,6 @@ from superhosts.sketch.files import read_header
 RECOUNT = 60.0  # seconds before the disk usage of a site at its limit is measured again
 FUTURE = 600.0  # seconds that a window may end in the future before some clock must be wrong
 MAX_CHECKED = 10_000  # windows to remember as checked
-Senders = Callable[[], Collection[str]]  # the sites that send to this hub directly, as far as known
 
 
 def expected_kinds(settings: Settings) -> dict[int, Kind]:
@@ -94,7 +93,7 @@ class Intake:
         self.arrived = threading.Event()  # set when there may be something to report
         self._store, self._expected, self._archive = store, expected, archive
         self._grid = grid  # None: windows of any length
-        self.senders: Senders = tuple
+        self.senders: Callable[[], Collection[str]] = tuple  # the sites that send to this hub directly, as far as known
         self.roster = Roster(say, store.times) if roster is None else roster
         self._say = SiteLog(say, clock=store.times.steady)
         self._checked: set[str] = set()  # windows whose union fits this hub's settings

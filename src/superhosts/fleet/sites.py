@@ -86,13 +86,26 @@ class Roster:
             yield found
 
     def told(self, site: str, version: str | None, sent: int | None, spool: tuple[int, int] | None) -> None:
-        """Note what an edge tells about itself; `sent` is its own time (ns)."""
+        """Note what an edge tells about itself; `sent` is its own time (ns). Log when its clock goes wrong or right."""
         with self._heard(site) as found:
             found.version = version
             found.spool_sketches, found.spool_bytes = spool or (None, None)
             if sent is not None:
                 found.lags.append(self._times.wall() - sent / SECOND)
-        self._judge_clock(site)
+            offset, wrong = found.clock, is_wrong(found.clock)
+            if offset is None or wrong == found.clock_said:
+                return
+            found.clock_said = wrong
+            judged = [each for each in self._sites.values() if each.clock is not None]
+            alike = sum(is_wrong(each.clock) for each in judged)
+        if not wrong:
+            self._say(site, "clocks", f"the clock of {site} agrees with this hub's again")
+            return
+        way = "ahead of" if offset > 0 else "behind"
+        who = "this hub's own clock may be wrong, as most sites differ" if alike > 1 and 2 * alike > len(judged) else ""
+        advice = who or "its windows are not those of the other sites: run NTP there"
+        text = f"CLOCK OF {site}: {abs(offset):,.0f} s {way} this hub's; {advice}"
+        self._say(site, "clocks", Notice(text, "clock-of", WARNING))
 
     def accepted(self, sketch_id: SketchId) -> None:
         with self._heard(sketch_id.site) as found:
@@ -116,25 +129,6 @@ class Roster:
             text = f"NOT TAKEN from {site}: {why}; its sketches wait there"
             self._say(site, "edges of another version", Notice(text, "not-taken", WARNING))
 
-    def _judge_clock(self, site: str) -> None:
-        """Say when a site's clock has become wrong, or right again."""
-        with self._lock:
-            found = self._sites.get(site)
-            if found is None or found.clock is None or is_wrong(found.clock) == found.clock_said:
-                return
-            found.clock_said = wrong = is_wrong(found.clock)
-            offset = found.clock
-            judged = [each for each in self._sites.values() if each.clock is not None]
-            alike = sum(is_wrong(each.clock) for each in judged)
-        if not wrong:
-            self._say(site, "clocks", f"the clock of {site} agrees with this hub's again")
-            return
-        way = "ahead of" if offset > 0 else "behind"
-        who = "this hub's own clock may be wrong, as most sites differ" if alike > 1 and 2 * alike > len(judged) else ""
-        advice = who or "its windows are not those of the other sites: run NTP there"
-        text = f"CLOCK OF {site}: {abs(offset):,.0f} s {way} this hub's; {advice}"
-        self._say(site, "clocks", Notice(text, "clock-of", WARNING))
-
     def taken(self) -> dict[str, float]:
         """Return when a sketch of each site was accepted last, in seconds since 1970; not of those refused."""
         with self._lock:
@@ -142,12 +136,8 @@ class Roster:
 
     def wrong_clocks(self) -> dict[str, float]:
         """Return the sites whose clocks differ too much from the hub's, and by how many seconds they are ahead."""
-        with self._lock:
-            return {
-                site: round(each.clock, 1)
-                for site, each in sorted(self._sites.items())
-                if each.clock is not None and is_wrong(each.clock)
-            }
+        clocks = {site: each["clock"] for site, each in self.status().items()}
+        return {site: round(clock, 1) for site, clock in clocks.items() if is_wrong(clock)}
 
     def status(self) -> dict[str, dict[str, Any]]:
         with self._lock:

@@ -21,6 +21,7 @@ from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.lab.calibrate import Calibration
 from superhosts.lab.experiment import Row, averages
+from superhosts.lab.lineup import ENTRANTS
 from superhosts.lab.scores import Estimates
 from superhosts.lab.sheet import (
     GREY,
@@ -250,23 +251,7 @@ def plot_rates(axes: Any, result: Calibration) -> None:
 
 # The figures of a comparison
 
-RED, BLUE, PURPLE = OKABE_ITO["vermillion"], OKABE_ITO["blue"], OKABE_ITO["purple"]
-LOOKS = {
-    "cube": Look(RED, "o"),
-    "cube-dense": Look(RED, "o", is_open=True),
-    "cube-planned": Look(RED, "D", is_open=True),
-    "cbaa": Look(BLUE, "s"),
-    "cbaa-paper": Look(BLUE, "s", is_open=True),
-    "dcds": Look(OKABE_ITO["green"], "^"),
-    "vbfa": Look(PURPLE, "v"),
-    "vbfa-long": Look(PURPLE, "v", is_open=True),
-    "vbfa-wide": Look(PURPLE, ">", is_open=True),
-    "gse": Look(OKABE_ITO["orange"], "P"),
-    "filter": Look(OKABE_ITO["black"], "X"),
-    "spreadsketch": Look(OKABE_ITO["sky"], "p"),
-    "pairsample": Look(OKABE_ITO["green"], "d", is_open=True),
-    "rgs": Look(OKABE_ITO["sky"], "*"),
-}
+LOOKS = {name: Look(OKABE_ITO[each.colour], each.mark, each.is_open) for name, each in ENTRANTS.items()}
 OWN = Look(GREY, "h")  # of detectors of one's own
 RATES = {
     "ftr": "false negatives and positives (FTR)",

@@ -42,6 +42,7 @@ class RunKind:
 
 
 RUN_THAT_ENDS = RunKind()
+ENDLESS = RunKind(endless=True)
 
 
 @dataclass

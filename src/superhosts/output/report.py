@@ -112,13 +112,14 @@ class Outcome:
     def peers(self, count: float) -> str:
         return counted_peers(count, self.counts)
 
-
-def which_hosts(selection: Selection, outcome: Outcome) -> str:
-    return f"{_hosts(selection, outcome)}{_depth(selection, outcome)}"
-
-
-def is_incomplete(selection: Selection, outcome: Outcome) -> bool:
-    return outcome.left_out > 0 or bool(_depth(selection, outcome))
+    def words(self, selection: Selection) -> dict[str, Any]:
+        """Return the fields of a report that tell which hosts its rows are."""
+        depth = _depth(selection, self)
+        return {
+            "title": f"{_hosts(selection, self)}{depth}",
+            "threshold": selection.threshold,
+            "is_incomplete": self.left_out > 0 or bool(depth),
+        }
 
 
 def counted_peers(count: float, counts: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,13 +14,15 @@ from superhosts.core.hashing import make_key, secret_of
 from superhosts.core.pairs import CONTACTS, SYN, TCP, PacketBatch, PairBatch, Part, Window, pack
 from superhosts.core.profile import Durations
 from superhosts.core.results import SuperHost, SuperHosts
+from superhosts.core.text import counted
 from superhosts.core.units import parse_duration
 from superhosts.detectors.detector import Detector
 from superhosts.errors import UsageError
+from superhosts.output.report import PARTIAL, Outcome, Report, make_rows
 from superhosts.pipeline.contacts import Conversations, in_order, with_details
 from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.patterns import Verdict
+from superhosts.sketch.evidence.patterns import Verdict, judge_of
 from superhosts.sketch.evidence.sample import Evidence, OpenSample, compile_rest
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Sampling
@@ -113,14 +115,10 @@ class _OpenWindow:
 class WindowBuilder:
     """Turns packets into pairs and pairs into one sketch for each window that is open.
 
-    Packets are gathered, so that threads share the work on several blocks: a block alone is too small for many cores.
-    `gathers` is how many packets wait for that; 1 puts every block into the sketch at once, as live traffic needs it.
-
-    `make_detector` makes an empty detector for a part; without it the settings do. Without `find` only sketches are
-    made, and no super hosts are looked for. `sorts`: packets of several inputs are put in order before they are judged.
-
-    `sampling` is told the limit of the sample of the window that was filled last, and sources that read ahead leave out
-    details of packets that this sample cannot take. It is the one feedback against the direction of the packets.
+    `gathers` packets wait before they go into a sketch, because a block alone is too small for many cores; live traffic
+    needs 1. Without `find` no super hosts are looked for. `sorts`: packets of several inputs are put in order before
+    they are judged. `sampling` is told the limit of the sample that was filled last, so that sources leave out details
+    which no sample can take: the one feedback against the direction of the packets.
     """
 
     def __init__(
@@ -315,8 +313,8 @@ class WindowBuilder:
 def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -> None:
     """Compile what packets need, before they come: a live capture loses packets while it waits for a compiler.
 
-    A window takes a packet of each family and is asked for its hosts. The packets may be outside of the monitored
-    network, so another window has every address as a host; if that would be exact at first, a third one is not.
+    The packets may be outside of the monitored network, so another window has every address as a host; if that would be
+    exact at first, a third one is not.
     """
     everywhere = replace(settings, inner=(), exclude=(), watch=("inner",))
     ways = [settings, everywhere]
@@ -346,3 +344,30 @@ def _gathered(threads: int) -> int:
 
 def gathered_memory(threads: int) -> int:
     return _gathered(threads) * GATHERED_BYTES
+
+
+def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[str, Any]] = ()) -> Report:
+    """Return the report of a window, with what people should know about it; `exports`: the status of flow exports."""
+    selection, found = settings.selection, result.found
+    least = result.sketch.least_listed
+    outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out, settings.count)
+    notes = {
+        PARTIAL: result.partial,
+        f"revision {result.revision}": result.revision > 1,
+        counted(result.drops or 0, "packet dropped", "packets dropped"): bool(result.drops),
+    }
+    return Report(
+        rows=make_rows(
+            result.window,
+            result.found,
+            partial=result.partial,
+            revision=result.revision,
+            drops=result.drops,
+            exports=exports,
+            judge=judge_of(result.sketch.evidence),
+        ),
+        window=result.window,
+        revision=result.revision,
+        notes=[note for note, holds in notes.items() if holds],
+        **outcome.words(selection),
+    )

@@ -348,8 +348,8 @@ class Network:
         self._port_use = PortUse(
             int(lens.hosts_have_ports), int(lens.counts == "host-ports"), int(lens.counts == "ports")
         )
-        self._hosts_with_inner = prefixes.tables_of_some(inner_networks, self.host_bits)
-        self._hosts_all_inner = prefixes.tables_of_whole(inner_networks, self.host_bits)
+        self._hosts_with_inner = prefixes.host_tables(inner_networks, self.host_bits, whole=False)
+        self._hosts_all_inner = prefixes.host_tables(inner_networks, self.host_bits, whole=True)
         self.counters = Counters()
         self.outside = prefixes.OutsideSample()
         self._rules: dict[Part, Rule] = {}
@@ -436,10 +436,7 @@ class Network:
         return np.empty(shape, np.uint64 if host else np.uint32), np.empty(shape, np.uint64 if peer else np.uint32)
 
     def _room(self, batch: PacketBatch) -> tuple[Addresses, Addresses]:
-        """Return columns for the pairs of a share, in memory that is used again.
-
-        A few packets would hold all of it, and thousands of small batches may wait together: these get their own.
-        """
+        """Return columns in memory that is used again; few packets, of which thousands may wait, get their own."""
         if len(batch) < LEAST_SHARE:
             shape = (2 * len(batch) + 1, *batch.src.shape[1:])
             return np.empty(shape, batch.src.dtype), np.empty(shape, batch.src.dtype)
@@ -466,7 +463,7 @@ class Network:
 
     @cached_property
     def _hosts_all_special(self) -> dict[int, PrefixTable]:
-        return prefixes.tables_of_whole(prefixes.SPECIAL_NETWORKS, self.host_bits)
+        return prefixes.host_tables(prefixes.SPECIAL_NETWORKS, self.host_bits, whole=True)
 
     def _are_special(self, hosts: Addresses, family: int) -> NDArray[np.bool_]:
         if self.host_bits[family] < (32 if family == 4 else 128):

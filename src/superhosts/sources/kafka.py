@@ -40,14 +40,17 @@ from urllib.parse import parse_qsl, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn, Bytes, packets_of, parse_text
+from superhosts.core.columns.addresses import AddressColumn, Bytes, packets_of
+from superhosts.core.columns.column import Column as TableColumn
+from superhosts.core.columns.column import Text, from_packed
+from superhosts.core.columns.readers import text_of_bytes
 from superhosts.core.kafkaclient import import_client, read_properties, reason_of, with_ports
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Details, PacketBlock, Times
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Scheme, Source, SourceCounters
+from superhosts.sources.base import Scheme, Source
 from superhosts.sources.tables.details import (
     DPORT,
     FLAGS,
@@ -57,18 +60,17 @@ from superhosts.sources.tables.details import (
     VALUES,
     DetailFields,
     combine_columns,
-    details_of,
     details_of_columns,
     make_codes,
     of_integers,
-    of_texts,
 )
 from superhosts.sources.tables.knownlogs import CSV, RECORD
 from superhosts.sources.tables.mapping import Column, resolve, usual_details
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.rowbinary import BIG, MISSING, read_addresses
+from superhosts.sources.tables.rowbinary import MISSING
 from superhosts.sources.tables.textscan import Places
 from superhosts.sources.tables.times import NO_TIME, parse_times, scale_integers
+from superhosts.sources.tables.wanted import details_of
 
 ICMP_TYPES = ("icmp_type", "icmptype", "icmpv4type")  # names of a field, in lower case
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5  # how a field is written
@@ -230,8 +232,11 @@ def _combined(values: NDArray[np.int64]) -> Details:
 
 
 def _addresses(data: Bytes, places: Places) -> AddressColumn:
-    column = AddressColumn(np.empty(len(places), np.uint8), np.empty((len(places), 2), np.uint64))
-    read_addresses(data, places, BIG, False, column.kinds, column.words)
+    starts, sizes = places[:, 0], places[:, 1] - places[:, 0]
+    column = AddressColumn(np.zeros(len(places), np.uint8), np.zeros((len(places), 2), np.uint64))
+    for size in (4, 16):
+        rows = np.flatnonzero((starts >= 0) & (sizes == size))
+        column.kinds[rows], column.words[rows] = from_packed(data[starts[rows, None] + np.arange(size)])
     return column
 
 
@@ -252,7 +257,10 @@ class JsonRecords:
             values = (record.get(name) for record in records)
             return [None if value is None else str(value).encode("utf-8", "replace") for value in values]
 
-        src, dst = (_parse_addresses(texts(name)) for name in self._ends or ("", ""))
+        def joined(name: str) -> Text:
+            return text_of_bytes([text or b"" for text in texts(name)])
+
+        src, dst = (joined(name).addresses() for name in self._ends or ("", ""))
         times = (
             parse_times(texts(""), "") if self._time is None else parse_times(texts(self._time.name), self._time.unit)
         )
@@ -261,8 +269,7 @@ class JsonRecords:
         fields = self._details
         if fields is None:  # No message has ends.
             return Records(src, dst, times, np.zeros(len(records), np.uint64))
-        codes = fields.codes
-        found = details_of_columns(fields, len(records), lambda name, what: of_texts(texts(name), what, codes))
+        found = details_of_columns(fields, len(records), lambda name: TableColumn(joined(name), name))
         return Records(src, dst, times, found)
 
     def _object(self, message: bytes) -> dict[str, object]:
@@ -282,14 +289,8 @@ class JsonRecords:
             assert mapping.dst is not None
             self._ends, self._time = (mapping.src.name, mapping.dst.name), mapping.time or mapping.time_end
             used = [*self._ends, *(() if self._time is None else (self._time.name,))]
-            self._details = details_of(None, list(record), self._options, used, self._name)
+            self._details = details_of(CSV, list(record), self._options, used, self._name)
         return record
-
-
-def _parse_addresses(texts: Sequence[bytes | None]) -> AddressColumn:
-    offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum([len(text or b"") for text in texts], out=offsets[1:])
-    return AddressColumn(*parse_text(np.frombuffer(bytearray(b"".join(filter(None, texts))), np.uint8), offsets))
 
 
 def read_proto(path: str) -> Fields:
@@ -410,8 +411,7 @@ class KafkaSource(Source):
     replays = True  # from the offsets that were committed
 
     def __init__(self, name: str, topic: Topic) -> None:
-        self.name = name
-        self.counters = SourceCounters()
+        super().__init__(name)
         self._topic = topic
         self._fields: Fields | None = read_proto(topic.words["proto"]) if "proto" in topic.words else None
         self._json: JsonRecords | None = None
@@ -425,7 +425,7 @@ class KafkaSource(Source):
         self._shown = 0
         self._client = import_client(name)
 
-    def blocks(self) -> Iterator[PacketBlock]:
+    def _read(self) -> Iterator[PacketBlock]:
         consumer = self._consumer = self._open()
         ends: set[int] = set()  # partitions that were read to their end
         try:
@@ -523,7 +523,6 @@ class KafkaSource(Source):
         details = None if records.details is None else records.details[kept]
         block, refused = packets_of(src, dst, records.time[kept], details)
         bad = np.sort(np.concatenate([np.flatnonzero(~whole), kept[refused]]))
-        self.counters.count(block)
         self.counters.packets += len(bad)
         self.counters.rows += len(values)
         self.counters.bad_rows += len(bad)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.core.units import Place
+from superhosts.errors import MissingExtraError, OutputError
 
-LOOPBACK = "127.0.0.1"  # unless a host is given
 STALLED = 120.0  # seconds between two beats: the largest windows take less
 STARTING = 600.0  # seconds until the first: a slow machine compiles for minutes
 THREADS = 4
@@ -95,26 +95,6 @@ class Health:
             return ["starting"]
         found = [self.why_dead(), *(reason() for reason in self._reasons)]
         return [each for each in found if each]
-
-
-class Place(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_place(text: str) -> Place:
-    """Read an address: `:9105`, `127.0.0.1:9105`, `[::1]:9105`. Raise UsageError if it is none."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        colon = ""  # an IPv6 address without brackets
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"{text!r} is not an address to listen at; write it like :9105 or 0.0.0.0:9105")
-    return Place(host or LOOPBACK, int(port))
 
 
 def listen(place: Place, option: str, backlog: int) -> socket.socket:

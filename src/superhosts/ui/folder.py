@@ -23,7 +23,7 @@ from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.output.report import PARTIAL, Outcome, Report, is_incomplete, make_rows, which_hosts
+from superhosts.output.report import PARTIAL, Outcome, Report, make_rows
 from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.files import SavedSketch, find_in_file, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch
@@ -311,8 +311,6 @@ def answer(
     return Report(
         rows=make_rows(window, found, partial=sketch.partial, judge=judge_of(sketch.evidence)),
         window=window,
-        title=which_hosts(selection, outcome),
-        threshold=selection.threshold,
-        is_incomplete=is_incomplete(selection, outcome),
         notes=notes,
+        **outcome.words(selection),
     )

@@ -22,7 +22,7 @@ from superhosts.core.units import SECOND, format_size
 from superhosts.jit.memory import memory_used
 from superhosts.output.report import Report, Row
 from superhosts.output.table import OutputConsole, Terminal, table_lines, width_of
-from superhosts.pipeline.report import report_of
+from superhosts.pipeline.builder import report_of
 from superhosts.pipeline.scan import Scan
 
 REDRAWN = 0.5  # seconds between two drawings

@@ -19,7 +19,7 @@ from superhosts.core.notices import Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.profile import Durations
 from superhosts.core.text import counted
-from superhosts.core.units import SECOND
+from superhosts.core.units import SECOND, parse_place
 from superhosts.fleet.edge import Edge, LocalRows
 from superhosts.fleet.hub import Hub
 from superhosts.fleet.intake import Intake, LinkReceiver
@@ -35,7 +35,7 @@ from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.network import REASONS
 from superhosts.pipeline.scan import Scan
 from superhosts.sketch.sketch import Sketch
-from superhosts.ui.endpoint import Health, check_installed, open_endpoint, parse_place
+from superhosts.ui.endpoint import Health, check_installed, open_endpoint
 from superhosts.ui.folder import PartState, states_of
 from superhosts.ui.service import Reloads, ServiceManager
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from superhosts.core.columns.addresses import AddressColumn, packets_of, parse_address, parse_text
+from superhosts.core.columns.addresses import AddressColumn, packets_of, parse_address, parse_spans
 
 CHARACTERS = "0123456789abcdefABCDEF:.:.::%gx/ \x00é"
 FORMS = (
@@ -53,14 +53,14 @@ def naive(text: str) -> tuple[int, int, int]:
     return address.version, int(address) >> 64, int(address) & (1 << 64) - 1
 
 
-def text_column(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def column(texts: list[str]) -> AddressColumn:
     encoded = [text.encode() for text in texts]
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return np.frombuffer(b"".join(encoded), np.uint8), offsets
+    places = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return AddressColumn(*parse_spans(np.frombuffer(b"".join(encoded), np.uint8), places[:-1], places[1:]))
 
 
 def parsed(texts: list[str]) -> list[tuple[int, int, int]]:
-    kinds, words = parse_text(*text_column(texts))
+    kinds, words = column(texts)
     return [(int(kind), int(high), int(low)) for kind, (high, low) in zip(kinds, words, strict=True)]
 
 
@@ -101,8 +101,7 @@ def test_text_is_read_as_ipaddress_reads_it(texts: list[str]) -> None:
 def test_numbers_of_every_length_at_every_place() -> None:
     numbers = ("", "0", "7", "00", "10", "99", "000", "100", "255", "256", "999", "0255", "1000", "1234", "12345", "1x")
     texts = [".".join(four) for four in itertools.product(numbers, repeat=4)]
-    data, ends = "".join(texts).encode(), np.cumsum([0, *map(len, texts)])
-    kinds, words = parse_text(np.frombuffer(data, np.uint8), ends)
+    kinds, words = column(texts)
     assert [(kind, *row) for kind, row in zip(kinds.tolist(), words.tolist(), strict=True) if kind] == [
         found for found in map(naive, texts) if found[0]
     ]
@@ -119,10 +118,8 @@ def test_an_address_inside_other_text() -> None:
 
 
 def test_rows_become_packets_of_both_families() -> None:
-    src = AddressColumn(*parse_text(*text_column(["10.0.0.1", "2001:db8::1", "10.0.0.2", "x", "10.0.0.3"])))
-    dst = AddressColumn(
-        *parse_text(*text_column(["10.0.0.9", "2001:db8::2", "2001:db8::3", "10.0.0.8", "::ffff:1.2.3.4"]))
-    )
+    src = column(["10.0.0.1", "2001:db8::1", "10.0.0.2", "x", "10.0.0.3"])
+    dst = column(["10.0.0.9", "2001:db8::2", "2001:db8::3", "10.0.0.8", "::ffff:1.2.3.4"])
     (narrow, wide), dropped = packets_of(src, dst, np.arange(5) * 10)
     assert (narrow.family, wide.family, dropped.tolist()) == (4, 6, [2, 3])
     assert narrow.src.tolist() == [0x0A000001, 0x0A000003]
@@ -140,7 +137,7 @@ def test_integers_are_not_copied() -> None:
 
 
 def test_integers_beside_text() -> None:
-    dst = AddressColumn(*parse_text(*text_column(["1.2.3.4", "::1"])))
+    dst = column(["1.2.3.4", "::1"])
     (batch,), dropped = packets_of(np.array([7, 8], np.uint32), dst, np.array([1, 2]))
     assert (batch.src.tolist(), batch.dst.tolist(), dropped.tolist()) == ([7], [0x01020304], [1])
     assert packets_of(np.empty(0, np.uint32), np.empty(0, np.uint32), np.empty(0, np.int64))[0] == ()

@@ -139,7 +139,6 @@ from superhosts.jit.cache import stamp_of
 from superhosts.detectors.cube import Geometry, cuda
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry, cuda as cbaa
 from superhosts.lab.rivals.dcds import Geometry as DcdsGeometry
-from superhosts.lab.rivals import dcds
 from superhosts.lab.rivals.gse import Geometry as GseGeometry
 from superhosts.lab.rivals import gse
 from superhosts.detectors.gpu import kernels, launch
@@ -153,13 +152,12 @@ made = [
     kernels.make_fill(put, 5, ON_GPU),
     kernels.make_count(64, ON_GPU)[0],
     kernels.make_sum_zeros(tuple(geometry.edges), ON_GPU)[0],
-    kernels.make_measure(cuda.make_column_of(geometry, True), cuda.make_read(geometry), 3, 64),
+    kernels.make_measure(cuda.make_column_of(geometry, giant=True), cuda.make_read(geometry), 3, 64),
     kernels.make_merge(256),
     cuda.make_list_candidates(geometry, ON_GPU)[0],
     cuda.make_verify(geometry, ON_GPU)[0],
-    dcds.clear_hot_counts,
-    dcds.make_list_hot(DcdsGeometry()),
-    dcds.make_combine(DcdsGeometry(), ON_GPU)[0],
+    cbaa.make_list_hot(DcdsGeometry()),
+    cbaa.make_join(DcdsGeometry(), ON_GPU)[0],
     cbaa.make_list_hot(CbaaGeometry(1, 7, 5, 1, 2, 6)),
     cbaa.make_join(CbaaGeometry(1, 7, 5, 1, 2, 6), ON_GPU)[0],
     gse.add_cells,

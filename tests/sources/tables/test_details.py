@@ -19,7 +19,6 @@ from naive_details import ANSWERED, CONVERSATION, RECORD, packed
 from sources.tables.test_logs import real
 from superhosts.errors import InputError
 from superhosts.sources.base import Wants
-from superhosts.sources.folder import FolderSource
 from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
 from superhosts.sources.tables.knownlogs import LOGS
@@ -375,7 +374,7 @@ def test_a_folder_gives_details_of_its_logs_and_reading_again_does(tmp_path: Pat
     records = [zeek(Random(5)) for _ in range(20)]
     (tmp_path / "conn.log").write_text(written(records, "\t", "zeek"))
     expected = [naive.of_zeek(each) for each in records]
-    folder = FolderSource(tmp_path)
+    (folder,) = open_inputs([tmp_path], follow=True)
     folder.want(Wants(details=True))
     (batch,) = next(folder.blocks())
     assert batch.details is not None

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 import pytest
 
-from superhosts.core.columns.addresses import Bytes, parse_text
+from superhosts.core.columns.addresses import Bytes, parse_spans
 from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
 from superhosts.sources.tables.textreader import Layout, LineWalker
 from superhosts.sources.tables.textscan import PADDING
@@ -77,5 +77,6 @@ def test_addresses_at_the_end_of_memory(between_guards: Bytes) -> None:
         joined = b"".join(chosen)
         data = between_guards[-len(joined) :]
         data[:] = np.frombuffer(joined, np.uint8)
-        kinds, _ = parse_text(data, np.cumsum([0, *map(len, chosen)]), threads=1)
+        places = np.cumsum([0, *map(len, chosen)])
+        kinds, _ = parse_spans(data, places[:-1], places[1:], threads=1)
         assert kinds[-1] == 4

@@ -4,6 +4,7 @@ import pytest
 
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.tables.formats import FORMATS
+from superhosts.sources.tables.knownlogs import CSV
 from superhosts.sources.tables.mapping import (
     DURATIONS,
     ENDS,
@@ -11,13 +12,12 @@ from superhosts.sources.tables.mapping import (
     STOPS,
     Column,
     Mapping,
-    RowTimes,
     as_map,
     parse_map,
     resolve,
-    row_times,
 )
 from superhosts.sources.tables.options import FORMAT_NAMES, TableOptions
+from superhosts.sources.tables.wanted import wanted_of
 
 
 def test_a_map() -> None:
@@ -89,14 +89,19 @@ def test_columns_that_are_not_there() -> None:
 
 
 def test_the_end_of_a_record() -> None:
-    columns = ["src", "dst", "ts", "te"]
-    both = resolve(None, columns, "f")
-    assert row_times(both, "start", columns, "f") == RowTimes(Column("ts"))
-    assert row_times(both, "end", columns, "f") == RowTimes(Column("te"))
-    lasting = Mapping(time=Column("ts"), duration=Column("d"))
-    assert row_times(lasting, "end", columns, "f") == RowTimes(Column("ts"), Column("d"), 1)
-    assert row_times(Mapping(), "end", columns, "f") is None
+    def time_of(
+        which: str, *columns: str, map: str | None = None
+    ) -> tuple[tuple[Column, ...], tuple[Column, ...], int]:
+        options = TableOptions(map=None if map is None else parse_map(map), time=which)
+        found = wanted_of(CSV, ["src", "dst", *columns], options, "f")
+        return found.time, found.duration, found.sign
+
+    assert time_of("start", "ts", "te") == ((Column("ts"),), (), 0)
+    assert time_of("end", "ts", "te") == ((Column("te"), Column("ts")), (), 0)
+    assert time_of("end", "ts", "d", map="duration=d") == ((Column("ts"),), (Column("d"),), 1)
+    assert time_of("start", "te", "d", map="time_end=te,duration=d") == ((Column("te"),), (Column("d"),), -1)
+    assert time_of("end") == ((), (), 0)
     with pytest.raises(InputError, match="the end of its rows is not known"):
-        row_times(Mapping(time=Column("ts")), "end", columns, "f")
+        time_of("end", "ts")
     with pytest.raises(InputError, match="the start of its rows is not known"):
-        row_times(Mapping(time_end=Column("te")), "start", columns, "f")
+        time_of("start", "te")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from superhosts.core.units import Place, parse_place
 from superhosts.errors import UsageError
-from superhosts.ui.endpoint import Place, parse_place
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from superhosts.cli import _options as common
+from superhosts.cli._completion import enrolled_sites
 from superhosts.cli._declaration import arg, flag, opt, options
 from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import parse_at_least_one, split_commas
@@ -145,7 +146,7 @@ class HubWindowOptions:
 class ArchiveOptions:
     archive: Path | None = opt("DIR", "Keep the union of every window in DIR.")
     archive_sites: bool = flag("Keep the sketch of every site, too.")
-    keep: str = opt("DURATION", "How long archived sketches are kept.", "90d")
+    keep: str = opt("DURATION", "How long archived sketches are kept.", "90d", offers=("7d", "30d", "90d", "365d"))
 
 
 @options("Upstream hub")
@@ -208,12 +209,13 @@ class Hub(
         [],
         check=split_commas,
         shown="those of the last 12 windows",
+        offers=enrolled_sites,
     )
     enroll: str | None = opt("SITE", "", check=_refuse("site enroll"), is_hidden=True)
     revoke: str | None = opt("SITE", "", check=_refuse("site revoke"), is_hidden=True)
 
 
-SITE_NAME = arg("SITE", "Name of the site, as its edge gives it with --site.")
+SITE_NAME = arg("SITE", "Name of the site, as its edge gives it with --site.", offers=enrolled_sites)
 
 
 @options()
@@ -319,7 +321,7 @@ class PlaceOptions:
 class MergedCubeOptions(common.PairCubeOptions):
     """A detector whose sketches merge, on the CPUs of the workers."""
 
-    detector: str = common.DETECTOR(help=f"{common.MERGED_BY_BATCH}.")
+    detector: str = common.DETECTOR(help=f"{common.either(common.MERGED_BY_BATCH)}.", offers=common.MERGED_BY_BATCH)
     exact: str | None = common.EXACT(shown="on")
 
 

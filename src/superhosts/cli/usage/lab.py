@@ -31,7 +31,7 @@ class Plan:
         help="Memory of one cube.", default=None, shown=f"{defaults.MEMORY}; with --error the least that suffices"
     )
     error: str | None = common.ERROR
-    key_bits: int = opt("BITS", "Bits of a host: 32, 64 or 128.", 32)
+    key_bits: int = opt("BITS", "Bits of a host: 32, 64 or 128.", 32, offers=("32", "64", "128"))
     json: bool = common.JSON_OBJECT
 
 
@@ -111,6 +111,7 @@ class Compare(SyntheticOptions, CaptureOptions, PairTableOptions, common.ResultO
         [],
         check=split_commas,
         shown="all",
+        offers=ENTRANTS,
     )
     threshold: float = common.THRESHOLD
     memory: list[str] = common.MEMORY(

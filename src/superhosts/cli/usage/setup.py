@@ -78,7 +78,7 @@ class AlertsMute:
 
     file: Path = ALERTS_FILE
     host: str = arg("HOST", "An address or a prefix.")
-    duration: str = opt("DURATION", "For how long.", "30d", name="--for")
+    duration: str = opt("DURATION", "For how long.", "30d", name="--for", offers=("1h", "8h", "1d", "7d", "30d"))
     rule: str | None = ALERTS_RULE
     why: str = opt("NOTE", "A note for others.", "")
     off: bool = flag("Want alerts again.")

@@ -132,6 +132,13 @@ class Top(
     local_time: bool = common.LOCAL_TIME
 
 
+ROW_FORMATS = (
+    *("RowBinary", "RowBinaryWithNamesAndTypes", "JSONEachRow"),
+    *("CSV", "CSVWithNames", "TabSeparated", "TabSeparatedWithNames"),
+)
+READ_FORMATS = (*ROW_FORMATS, "ArrowStream")
+
+
 @options("Rows")
 class RowOptions:
     schema: str = opt(
@@ -144,9 +151,15 @@ class RowOptions:
         "NAME",
         "Format of the rows that are written, one of those of --format except ArrowStream.",
         shown="as --format; JSONEachRow for ArrowStream",
+        offers=ROW_FORMATS,
     )
     columns: list[str] = opt(
-        "LIST", "Columns that are written, in this order, like host,peers.", [], check=split_commas, shown="all"
+        "LIST",
+        "Columns that are written, in this order, like host,peers.",
+        [],
+        check=split_commas,
+        shown="all",
+        offers=("host", "peers", "peers_low", "peers_high", "family", "exact", "window_start", "window_end"),
     )
     chunks: bool = flag(
         "A line with the number of rows is before each chunk of them (send_chunk_header of ClickHouse); the answer to "
@@ -158,9 +171,9 @@ class RowOptions:
 class RowInputOptions(common.TableInputOptions):
     format: str | None = opt(
         "ROWS",
-        "Format of the rows that are read: RowBinary, RowBinaryWithNamesAndTypes, JSONEachRow, CSV, CSVWithNames, "
-        "TabSeparated, TabSeparatedWithNames or ArrowStream.",
+        f"Format of the rows that are read: {common.either(READ_FORMATS)}.",
         shown="RowBinary with --schema, else by the first bytes",
+        offers=READ_FORMATS,
     )
 
 

@@ -221,25 +221,15 @@ def are_inside(offsets: NDArray[Any], size: int) -> bool:
 
 
 def parse_spans(data: Bytes, starts: Rows, ends: Rows, threads: int | None = None) -> tuple[Kinds, Words]:
-    """Parse rows of text: row i is data[starts[i]:ends[i]]. See `parse_text`."""
+    """Parse rows of text: row i is data[starts[i]:ends[i]], which lies inside.
+
+    Return a kind for each row (4, 6, or 0 for what is no address) and the addresses as rows (high word, low word).
+    """
     count = len(starts)
     kinds, words = np.empty(count, np.uint8), np.empty((count, 2), np.uint64)
     runs = split_evenly(count, min(thread_count(threads), max(1, count // ROWS_PER_THREAD)))
     run_parallel(parse_rows, [(data, starts, ends, run, kinds, words) for run in runs], len(runs))
     return kinds, words
-
-
-def parse_text(data: Bytes, offsets: Rows, threads: int | None = None) -> tuple[Kinds, Words]:
-    """Parse a text column as Arrow keeps it: row i is data[offsets[i]:offsets[i + 1]].
-
-    Return a kind for each row (4, 6, or 0 for what is no address) and the addresses as rows (high word, low word).
-    `offsets` must not decrease nor point outside of `data`.
-    """
-    positions = offsets.astype(np.int64, copy=False)
-    return parse_spans(data, positions[:-1], positions[1:], threads)
-
-
-# Rows of a table to packets
 
 
 class AddressColumn(NamedTuple):

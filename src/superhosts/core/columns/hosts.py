@@ -1,4 +1,4 @@
-"""Columns as hosts and peers of a detector.
+"""Columns as hosts and peers of a detector, and as ends of packets (`ends_of`).
 
 An integer is the number of the host itself and must fit the width of the detector's hosts. A host that is an address
 (text, bytes, `ipaddress` objects) must be of the family of the detector, and becomes the prefix that the detector
@@ -21,12 +21,23 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn
+from superhosts.core.columns.addresses import (
+    READABLE,
+    AddressColumn,
+    Bytes,
+    Ends,
+    Rows,
+    parse_address,
+    parse_at,
+    taken,
+    widened,
+)
 from superhosts.core.columns.column import (
     Column,
     Flags,
     Text,
     both_valid,
+    count_of,
     readable,
 )
 from superhosts.core.device import run_parallel, split_evenly, thread_count
@@ -252,3 +263,52 @@ def _reason(values: NDArray[Any] | AddressColumn, row: int, format: HostFormat, 
         return "is not an address"
     fitting = 32 if kind == 4 else 128
     return f"is IPv{kind}, but hosts here are IPv{format.family}; a detector with key_bits={fitting} takes it"
+
+
+def ends_of(column: Column) -> Ends:
+    """Return a column as addresses, of uint32 if all are IPv4 as a rule; what is none, a null too, has kind 0."""
+    values = column.values
+    if isinstance(values, AddressColumn):
+        ends: Ends = values
+    elif isinstance(values, Text):
+        narrow = np.empty(len(values.starts), np.uint32)
+        is_narrow = not values.is_binary and parse_narrow(values.data, values.starts, values.ends, narrow)
+        ends = narrow if is_narrow else values.addresses(threads=1)
+    else:
+        if values.dtype == object:
+            values = np.array([each if 0 <= each < 1 << 32 else -1 for each in values], np.int64)
+        ends = _integer_ends(unsigned(values))
+    if column.codes is not None:
+        ends = taken(ends, column.codes) if count_of(column.values) else np.zeros(len(column), np.uint32)
+    if column.valid is not None:
+        ends = widened(ends)
+        ends.kinds[~column.valid] = 0
+    return ends
+
+
+def _integer_ends(numbers: NDArray[Any]) -> Ends:
+    """Return numbers of uint32 or uint64 as IPv4 addresses; larger ones are none."""
+    if numbers.dtype == np.uint32:
+        return numbers
+    narrow = np.empty(len(numbers), np.uint32)
+    if not int(narrow_into(numbers, narrow)) >> 32:
+        return narrow
+    found = widened(narrow)
+    found.kinds[numbers >> np.uint64(32) != 0] = 0
+    return found
+
+
+@compiled
+def parse_narrow(data: Bytes, starts: Rows, ends: Rows, narrow: NDArray[np.uint32]) -> bool:
+    """Parse IPv4 addresses; return False at the first row that is none. Most tables have no other rows."""
+    begin, safe = np.uint64(data.ctypes.data), len(data) - READABLE
+    for i in range(len(narrow)):
+        at, end = starts[i], ends[i]
+        if at <= safe:
+            kind, _, low = parse_at(begin + np.uint64(at), np.uint64(end - at))
+        else:
+            kind, _, low = parse_address(data, at, end)
+        if kind != 4:
+            return False
+        narrow[i] = low
+    return True

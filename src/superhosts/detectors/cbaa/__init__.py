@@ -7,31 +7,31 @@ docs/explanation/paper.md lists.
 The join recovers addresses from bits alone. It walks through the restoring arrays of one slice. The hot columns of each
 array are bucketed by the bits that they must share with the previous array, so matching columns are looked up, not
 enumerated. Every step ANDs one more column and drops the tuple as soon as it leaves more zeros than a super host can;
-the first words of the AND reject most tuples after one or two cache lines.
+the first words of the AND reject most tuples after one or two cache lines. VBFA and DCDS (`lab/rivals`) are other
+layouts of the same engines.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.defaults import MEMORY
-from superhosts.core.device import run_parallel
-from superhosts.core.hashing import Key, column_draw
+from superhosts.core.device import run_parallel, split_evenly
+from superhosts.core.hashing import Key, column_draw, column_hash
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.cbaa.addressing import (
+    ADDRESSES,
     Geometry,
+    Layout,
     Search,
-    check_bits,
-    first_column,
-    offset,
-    own_bits,
-    restoring_column,
+    garner_step,
+    remainder,
     row_of,
-    validating_column,
+    window_column,
 )
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Plan, Words
@@ -51,37 +51,39 @@ class Store(NamedTuple):
 
 
 @compiled
-def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
+def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, layout: Layout, key: Key) -> None:
     """Write the chunks of one thread's task to the arrays share[0] to share[1] - 1."""
     scratch = make_scratch(BATCH, entry_width(pool))
     number = 0
     while number < len(task.chunks):
         number, count = unpack(number, len(task.chunks), 0, task, pool, scratch)
-        _write(count, scratch, share, store, geometry, key)
+        _write(count, scratch, share, store, layout, key)
 
 
 @compiled
-def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, geometry: Geometry, key: Key) -> None:
+def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, layout: Layout, key: Key) -> None:
     low, peers = scratch.low, scratch.peers
     rows, columns = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     bits, zeros = store.bits.reshape(-1), store.zeros
-    slices = np.uint64((1 << geometry.slice_bits) - 1)
+    slices, per_slice = np.uint64((1 << layout.slice_bits) - 1), layout.edges[-1]
     for begin in range(0, count, BLOCK):
         size = min(BLOCK, count - begin)
         for i in range(size):
-            rows[i] = row_of(low[begin + i], peers[begin + i], geometry, key)
+            rows[i] = row_of(low[begin + i], peers[begin + i], layout.rows_by_peer, layout.column_bits, key)
         for array in range(share[0], share[1]):
-            start = offset(array, geometry)
-            draw = column_draw(array, key)
+            first, width = layout.edges[array], layout.edges[array + 1] - layout.edges[array]
+            start, modulus, draw = layout.offsets[array], layout.moduli[array], column_draw(array, key)
             for i in range(size):
-                left = low[begin + i] >> np.uint64(geometry.slice_bits)
-                first = first_column(np.int64(low[begin + i] & slices), array, geometry)
-                if array < geometry.restoring:
-                    columns[i] = first + np.int64(restoring_column(left, start, geometry))
+                left = low[begin + i] >> np.uint64(layout.slice_bits)
+                column = first + np.int64(low[begin + i] & slices) * per_slice
+                if modulus > 0:
+                    columns[i] = column + np.int64(remainder(left, modulus))
+                elif start >= 0:
+                    columns[i] = column + np.int64(window_column(left, start, width, layout.slice_bits))
                 else:
-                    columns[i] = first + np.int64(validating_column(left, draw, geometry))
+                    columns[i] = column + np.int64(column_hash(left, draw, width))
             for i in range(size):
-                word = (columns[i] << (geometry.column_bits - 6)) + (rows[i] >> 6)
+                word = (columns[i] << (layout.column_bits - 6)) + (rows[i] >> 6)
                 bit = np.uint64(1) << np.uint64(rows[i] & 63)
                 if bits[word] & bit == 0:
                     bits[word] |= bit
@@ -89,27 +91,40 @@ def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, g
 
 
 @compiled
-def hot_columns(slice_: int, limit: int, store: Store, geometry: Geometry) -> tuple[Counts, Counts]:
+def column_in(left: np.uint64, array: int, layout: Layout, key: Key) -> np.int64:
+    """Return the column of an address, without its slice bits, in one array."""
+    size = layout.edges[array + 1] - layout.edges[array]
+    if layout.moduli[array] > 0:
+        return np.int64(remainder(left, layout.moduli[array]))
+    if layout.offsets[array] >= 0:
+        return np.int64(window_column(left, layout.offsets[array], size, layout.slice_bits))
+    return np.int64(column_hash(left, column_draw(array, key), size))
+
+
+@compiled
+def hot_columns(first: int, limit: int, store: Store, layout: Layout) -> tuple[Counts, Counts]:
     """Bucket the hot columns of every restoring array by the low bits that the previous array repeats.
 
-    Return each array's columns in bucket order and the start of each bucket. The first array has a single bucket,
-    because no lookup uses it.
+    Return each array's columns in bucket order and the start of each bucket. `first` is the slice's first column. The
+    first array has a single bucket, because no lookup uses it.
     """
-    size = 1 << geometry.index_bits
-    columns = np.empty((geometry.restoring, size), np.int32)
-    begins = np.zeros((geometry.restoring, size + 1), np.int32)
-    for array in range(geometry.restoring):
-        buckets = 1 << (check_bits(array - 1, geometry) if array > 0 else 0)
-        first = first_column(slice_, array, geometry)
-        for column in range(size):
-            if store.zeros[first + column] <= limit:
-                begins[array, (column & (buckets - 1)) + 1] += 1
-        for bucket in range(buckets):
+    sizes, restoring = np.diff(layout.edges), len(layout.owns)
+    buckets = np.ones(restoring, np.int64)
+    for array in range(1, restoring):
+        buckets[array] = max(1, sizes[array - 1] >> layout.owns[array - 1])
+    columns = np.empty((restoring, sizes[:restoring].max()), np.int32)
+    begins = np.zeros((restoring, buckets.max() + 1), np.int32)
+    for array in range(restoring):
+        zeros = store.zeros[first + layout.edges[array] : first + layout.edges[array + 1]]
+        for column in range(len(zeros)):
+            if zeros[column] <= limit:
+                begins[array, (column & (buckets[array] - 1)) + 1] += 1
+        for bucket in range(buckets[array]):
             begins[array, bucket + 1] += begins[array, bucket]
         cursors = begins[array].copy()
-        for column in range(size):
-            if store.zeros[first + column] <= limit:
-                bucket = column & (buckets - 1)
+        for column in range(len(zeros)):
+            if zeros[column] <= limit:
+                bucket = column & (buckets[array] - 1)
                 columns[array, cursors[bucket]] = column
                 cursors[bucket] += 1
     return columns, begins
@@ -123,7 +138,7 @@ def join(
     max_steps: int,
     store: Store,
     search: Search,
-    geometry: Geometry,
+    layout: Layout,
     key: Key,
 ) -> tuple[Words, Counts]:
     """Return hosts of one slice, and their zero counts, that start in every share[1]-th hot column from share[0] on.
@@ -131,37 +146,37 @@ def join(
     Every call counts its steps (ANDs of whole columns) in its own element of `steps` and gives up if the total of all
     calls exceeds `max_steps`.
     """
-    piece = slice_ * share[1] + share[0]
-    restoring, arrays = geometry.restoring, geometry.restoring + geometry.validating
-    bits, words, rows = store.bits, store.bits.shape[1], 1 << geometry.column_bits
-    limit = search.zeros[slice_]
-    columns, begins = hot_columns(slice_, limit, store, geometry)
+    piece, base = slice_ * share[1] + share[0], slice_ * layout.edges[-1]
+    restoring, arrays = len(layout.owns), len(layout.moduli)
+    bits, words, rows = store.bits, store.bits.shape[1], 1 << layout.column_bits
+    limit, last = search.zeros[slice_], restoring - 1
+    columns, begins = hot_columns(base, limit, store, layout)
+    closing = max(1, (layout.edges[restoring] - layout.edges[last]) >> layout.owns[last]) - 1
     ands = np.empty((arrays + 1, words), np.uint64)  # AND of the tuple's columns in the arrays before each array
     ands[0, :] = ~np.uint64(0)
-    tuple_ = np.empty(arrays, np.int64)  # chosen column of each array
+    places = np.empty(arrays, np.int64)  # chosen column of each array, as an index into the whole sketch
+    numbers = np.zeros(arrays + 1, np.int64)  # what the columns before each array say about the address
     next_, stop = np.zeros(arrays, np.int64), np.zeros(arrays, np.int64)  # position in each array's list, and its end
     hosts = np.empty((16, 2), np.uint64)
     counts = np.empty((16, arrays + 1), np.int32)
     found, depth = 0, 0
-    left = np.uint64(0)
     next_[0], stop[0] = share[0], begins[0, 1]
     while depth >= 0 and steps[piece] <= max_steps:
         if next_[depth] >= stop[depth]:
             depth -= 1
             continue
+        number = numbers[depth]
         if depth < restoring:
             if depth == 0 and steps.sum() > max_steps:
                 break
             column = np.int64(columns[depth, next_[depth]])
             next_[depth] += share[1] if depth == 0 else 1
-            if depth == restoring - 1:
-                closing = (1 << check_bits(depth, geometry)) - 1
-                if column >> own_bits(depth, geometry) != tuple_[0] & closing:
-                    continue
+            if depth == last and column >> layout.owns[depth] != (places[0] - base) & closing:
+                continue
         else:
-            column = np.int64(validating_column(left, column_draw(depth, key), geometry))
+            column = column_in(np.uint64(number), depth, layout, key)
             next_[depth] += 1
-        place = first_column(slice_, depth, geometry) + column
+        place = base + layout.edges[depth] + column
         if store.zeros[place] > limit:  # A super host would leave fewer zeros.
             continue
         ones, start, end = np.uint64(0), 0, search.prefix_words
@@ -175,16 +190,20 @@ def join(
             start, end = end if np.int64(ones) >= search.prefix_ones else words, words
         if rows - np.int64(ones) > limit:
             continue
-        tuple_[depth] = column
-        if depth == restoring - 1:
-            left = np.uint64(0)
-            for array in range(restoring):
-                own = tuple_[array] & ((1 << own_bits(array, geometry)) - 1)
-                left |= np.uint64(own) << np.uint64(offset(array, geometry))
+        if depth < restoring:
+            modulus = layout.moduli[depth]
+            if modulus > 0:
+                before, inverse = layout.factors[0, depth], layout.factors[1, depth]
+                number = garner_step(number, column, modulus, before, inverse)
+                if number >= ADDRESSES:
+                    continue
+            else:
+                number |= (column & ((1 << layout.owns[depth]) - 1)) << layout.offsets[depth]
+        places[depth], numbers[depth + 1] = place, number
         if depth < arrays - 1:
             depth += 1
             if depth < restoring:
-                bucket = column >> own_bits(depth - 1, geometry)
+                bucket = column >> layout.owns[depth - 1]
                 next_[depth], stop[depth] = begins[depth, bucket], begins[depth, bucket + 1]
             else:
                 next_[depth], stop[depth] = 0, 1  # A validating array has a single column per address.
@@ -193,9 +212,9 @@ def join(
             hosts = np.concatenate((hosts, np.empty_like(hosts)))
             counts = np.concatenate((counts, np.empty_like(counts)))
         hosts[found, 0] = 0
-        hosts[found, 1] = left << np.uint64(geometry.slice_bits) | np.uint64(slice_)
+        hosts[found, 1] = np.uint64(number) << np.uint64(layout.slice_bits) | np.uint64(slice_)
         for array in range(arrays):
-            counts[found, array] = store.zeros[first_column(slice_, array, geometry) + tuple_[array]]
+            counts[found, array] = store.zeros[places[array]]
         counts[found, arrays] = rows - np.int64(ones)
         found += 1
         steps[piece] += STEPS_PER_HOST
@@ -203,29 +222,36 @@ def join(
 
 
 @compiled
-def columns_of(hosts: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
-    columns = np.empty((len(hosts), geometry.restoring + geometry.validating), np.int64)
+def columns_of(hosts: Words, layout: Layout, key: Key) -> NDArray[np.int64]:
+    columns = np.empty((len(hosts), len(layout.moduli)), np.int64)
     for i in range(len(hosts)):
-        slice_ = np.int64(hosts[i, 1] & np.uint64((1 << geometry.slice_bits) - 1))
-        left = hosts[i, 1] >> np.uint64(geometry.slice_bits)
+        first = np.int64(hosts[i, 1] & np.uint64((1 << layout.slice_bits) - 1)) * layout.edges[-1]
+        left = hosts[i, 1] >> np.uint64(layout.slice_bits)
         for array in range(columns.shape[1]):
-            if array < geometry.restoring:
-                column = np.int64(restoring_column(left, offset(array, geometry), geometry))
-            else:
-                column = np.int64(validating_column(left, column_draw(array, key), geometry))
-            columns[i, array] = first_column(slice_, array, geometry) + column
+            columns[i, array] = first + layout.edges[array] + column_in(left, array, layout, key)
     return columns
 
 
 class CpuCbaa(CpuEngine):
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        self.store = Store(self.bits, self.counts)
+        self.store, self.layout = Store(self.bits, self.counts), plan.geometry.layout()
 
-    columns_of = staticmethod(columns_of)
+    @staticmethod
+    def columns_of(mangled: Words, geometry: Any, key: Key) -> NDArray[np.int64]:
+        return columns_of(mangled, geometry.layout(), key)
 
     def write(self, task: Task) -> None:
-        fill(task, self.bins.pool, (0, self.geometry.arrays), self.store, self.geometry, self.key)
+        """Write a task. If there is a single slice, each thread reads all pairs and writes its own arrays."""
+        arrays, common = self.geometry.arrays, (self.store, self.layout, self.key)
+        if self.geometry.slice_bits:
+            fill(task, self.bins.pool, (0, arrays), *common)
+            return
+        calls = [  # A thread's cache holds the pairs written to its own arrays.
+            (task._replace(seen=self.bins.seen[thread]), self.bins.pool, share, *common)
+            for thread, share in enumerate(split_evenly(arrays, min(self.threads, arrays)))
+        ]
+        run_parallel(fill, calls, self.threads)
 
     def search(self, search: Search) -> tuple[Words, Counts]:
         self.flush()
@@ -233,7 +259,7 @@ class CpuCbaa(CpuEngine):
         shares = -(-2 * self.threads // slices) if self.threads > 1 else 1  # enough calls to keep every thread busy
         pieces = [(slice_, (share, shares)) for slice_ in range(slices) for share in range(shares)]
         steps = np.zeros(len(pieces), np.int64)
-        calls = [(*piece, steps, self.max_steps, self.store, search, self.geometry, self.key) for piece in pieces]
+        calls = [(*piece, steps, self.max_steps, self.store, search, self.layout, self.key) for piece in pieces]
         hosts, counts = zip(*run_parallel(join, calls, self.threads), strict=True)
         self._check_steps(int(steps.sum()))
         return np.concatenate(hosts), np.concatenate(counts)

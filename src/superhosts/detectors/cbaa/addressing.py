@@ -9,17 +9,36 @@ validating array's column is a hash of LP.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.hashing import MAX_ARRAYS, Key, column_hash, pair_hash
+from superhosts.core.hashing import MAX_ARRAYS, Key, pair_hash
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.engines.base import ArrayShape
 from superhosts.detectors.formulas import check_limits
 from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
+
+ADDRESSES = 1 << 32
+Numbers = NDArray[np.int64]
+
+
+class Layout(NamedTuple):
+    """The arrays of a slice in numbers. The first of them restore addresses, the others validate them."""
+
+    slice_bits: int
+    column_bits: int
+    rows_by_peer: int
+    edges: Numbers  # (arrays + 1,): first column of each array in a slice, and the number of all
+    offsets: Numbers  # (arrays,): where the window of an array begins in LP; -1 if its column is a hash of LP
+    moduli: Numbers  # (arrays,): if not 0, the column is the remainder of LP
+    # (restoring arrays,): low bits of a column that are its own, of which the next array repeats the others. All are if
+    # columns are remainders.
+    owns: Numbers
+    factors: Numbers  # (2, restoring arrays): `before` and `inverse` of `garner_step`
 
 
 class Geometry(NamedTuple):
@@ -92,12 +111,8 @@ class Geometry(NamedTuple):
         return 1 << (self.column_bits - 6)
 
     @property
-    def slice_columns(self) -> int:
-        return (self.restoring << self.index_bits) + (self.validating << self.validating_bits)
-
-    @property
     def total_columns(self) -> int:
-        return self.slice_columns << self.slice_bits
+        return self.edges[-1] << self.slice_bits
 
     @property
     def edges(self) -> list[int]:
@@ -111,6 +126,19 @@ class Geometry(NamedTuple):
     def array_shapes(self) -> dict[str, ArrayShape]:
         return {"bits": ArrayShape((self.total_columns, self.words))}
 
+    def layout(self) -> Layout:
+        offsets = [offset(array, self) for array in range(self.restoring + 1)]
+        return Layout(
+            self.slice_bits,
+            self.column_bits,
+            self.rows_by_peer,
+            np.array(self.edges, np.int64),
+            np.array(offsets[:-1] + [-1] * self.validating, np.int64),
+            np.zeros(self.arrays, np.int64),
+            np.array([end - start for start, end in pairwise(offsets)], np.int64),
+            np.zeros((2, self.restoring), np.int64),
+        )
+
 
 class Search(NamedTuple):
     zeros: NDArray[np.int64]  # (slices,): maximum of zeros in a column and in the AND
@@ -118,52 +146,36 @@ class Search(NamedTuple):
     prefix_ones: int  # minimum of ones in the first `prefix_words` words of the AND
 
 
-@compiled
-def left_bits(geometry: Geometry) -> int:
-    return 32 - geometry.slice_bits
-
-
-@compiled
 def offset(array: int, geometry: Geometry) -> int:
     """Return the offset of a restoring array's window in LP. For array = restoring, return L, the end of LP."""
-    share, rest = divmod(left_bits(geometry), geometry.restoring)
+    share, rest = divmod(geometry.left_bits, geometry.restoring)
     return array * share + min(array, rest)
 
 
 @compiled
-def own_bits(array: int, geometry: Geometry) -> int:
-    """Return the number of bits of LP that a restoring array alone contributes."""  # |EP|
-    return offset(array + 1, geometry) - offset(array, geometry)
+def window_column(left: int, start: int, size: int, slice_bits: int) -> int:
+    doubled = left | left << (32 - slice_bits)
+    return (doubled >> start) & (size - 1)
 
 
 @compiled
-def check_bits(array: int, geometry: Geometry) -> int:
-    """Return the number of bits of a restoring array's column that the next array repeats."""  # |CP|
-    return geometry.index_bits - own_bits(array, geometry)
+def remainder(left: int, modulus: int) -> Any:
+    return np.uint32(left) % np.uint32(modulus)
 
 
 @compiled
-def restoring_column(left: int, start: int, geometry: Geometry) -> int:
-    doubled = left | left << left_bits(geometry)
-    return (doubled >> start) & ((1 << geometry.index_bits) - 1)
+def garner_step(number: int, column: int, modulus: int, before: int, inverse: int) -> int:
+    """Return the smallest number that is `number` modulo `before` and `column` modulo `modulus`.
+
+    `inverse` is the inverse of `before` modulo `modulus`. The result is never less than `number`: once it exceeds 2^32,
+    it stays above.
+    """
+    digit = (column - number % modulus + modulus) % modulus * inverse % modulus
+    return number + before * digit
 
 
 @compiled
-def validating_column(left: int, draw: tuple[int, int], geometry: Geometry) -> int:
-    return column_hash(left, draw, 1 << geometry.validating_bits)
-
-
-@compiled
-def first_column(slice_: int, array: int, geometry: Geometry) -> int:
-    """Return the index of an array's first column in the whole sketch. Restoring arrays come first in a slice."""
-    per_slice = (geometry.restoring << geometry.index_bits) + (geometry.validating << geometry.validating_bits)
-    windows = min(array, geometry.restoring) << geometry.index_bits
-    hashed = max(0, array - geometry.restoring) << geometry.validating_bits
-    return slice_ * per_slice + windows + hashed
-
-
-@compiled
-def row_of(mangled: int, peer: int, geometry: Geometry, key: Key) -> int:
+def row_of(mangled: int, peer: int, by_peer: int, column_bits: int, key: Key) -> int:
     """Return the row of a pair. In the paper it depends on the peer alone, so popular peers set one row everywhere."""
-    host = mangled if geometry.rows_by_peer == 0 else mangled ^ mangled  # 0 of the same unsigned type
-    return pair_hash(host, peer, key) & ((1 << geometry.column_bits) - 1)
+    host = mangled if by_peer == 0 else mangled ^ mangled  # 0 of the same unsigned type
+    return pair_hash(host, peer, key) & ((1 << column_bits) - 1)

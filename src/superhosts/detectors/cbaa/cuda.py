@@ -15,17 +15,14 @@ import numba
 import numpy as np
 
 from superhosts.core.device import simulated
-from superhosts.core.hashing import MASK32
+from superhosts.core.hashing import MASK32, column_hash
 from superhosts.detectors.cbaa.addressing import (
-    Geometry,
+    ADDRESSES,
     Search,
-    check_bits,
-    first_column,
-    offset,
-    own_bits,
-    restoring_column,
+    garner_step,
+    remainder,
     row_of,
-    validating_column,
+    window_column,
 )
 from superhosts.detectors.engines.base import STEPS_PER_HOST
 from superhosts.detectors.gpu.engine import CudaEngine
@@ -37,28 +34,32 @@ PREFIX_WORDS, PREFIX_ONES, MAX_STEPS, LIMITS = range(4)
 
 
 @cache
-def make_column_of(geometry: Geometry) -> Any:
-    restoring, slices = geometry.restoring, (1 << geometry.slice_bits) - 1
+def make_column_of(geometry: Any) -> Any:
+    layout, slices = geometry.layout(), (1 << geometry.slice_bits) - 1
+    edges, offsets, moduli = (tuple(numbers.tolist()) for numbers in (layout.edges, layout.offsets, layout.moduli))
+    slice_bits, per_slice, remainders = geometry.slice_bits, edges[-1], any(moduli)
 
-    def column_of(_high: Any, low: Any, array: int, key: Any) -> int:
-        first = first_column(np.int64(low & U64(slices)), array, geometry)
-        left = low >> U64(geometry.slice_bits)
-        if array < restoring:
-            return first + np.int64(restoring_column(left, offset(array, geometry), geometry))
-        return first + np.int64(validating_column(left, draw_of(array, key), geometry))
+    def column_of(_high: Any, low: Any, array: int, key: Any) -> Any:
+        left, size = low >> U64(slice_bits), edges[array + 1] - edges[array]
+        first = np.int64(low & U64(slices)) * per_slice + edges[array]
+        if remainders:
+            return first + np.int64(remainder(left, moduli[array]))
+        if offsets[array] >= 0:
+            return first + np.int64(window_column(left, offsets[array], size, slice_bits))
+        return first + np.int64(column_hash(left, draw_of(array, key), size))
 
     return device_function(column_of)
 
 
 @cache
-def make_put(geometry: Geometry) -> Put:
-    arrays, word_shift = geometry.arrays, geometry.column_bits - 5
-    column_of = make_column_of(geometry)
+def make_put(geometry: Any) -> Put:
+    arrays, column_bits, by_peer = geometry.arrays, geometry.column_bits, geometry.layout().rows_by_peer
+    word_shift, column_of = geometry.column_bits - 5, make_column_of(geometry)
 
     def put(_high: Any, low: Any, peer: Any, bits: Any, _extra: Any, key: Any) -> None:
         places = cuda.local.array(arrays, numba.uint32)
         words = cuda.local.array(arrays, numba.uint32)
-        row = U32(row_of(low, peer, geometry, key) & MASK32)
+        row = U32(row_of(low, peer, by_peer, column_bits, key) & MASK32)
         bit = U32(U32(1) << (row & U32(31)))
         for array in range(arrays):
             places[array] = U32((U32(column_of(U64(0), low, array, key)) << U32(word_shift)) + (row >> U32(5)))
@@ -71,13 +72,13 @@ def make_put(geometry: Geometry) -> Put:
 
 
 @cache
-def make_list_hot(geometry: Geometry) -> Kernel:
-    size, slices = 1 << geometry.index_bits, 1 << geometry.slice_bits
+def make_list_hot(geometry: Any) -> Kernel:
+    size, per_slice, slices = geometry.edges[1], geometry.edges[-1], 1 << geometry.slice_bits
 
     def list_hot(zeros: Any, limits: Any, answer: Any, candidates: Any) -> None:
         for place in range(cuda.grid(1), slices * size, cuda.gridsize(1)):
             slice_, column = place // size, place % size
-            if zeros[first_column(slice_, 0, geometry) + column] <= limits[LIMITS + slice_]:
+            if zeros[slice_ * per_slice + column] <= limits[LIMITS + slice_]:
                 slot = np.int64(cuda.atomic.add(answer, CANDIDATES, U64(1)))
                 if slot < candidates.shape[0]:
                     candidates[slot] = U64(place)
@@ -86,24 +87,25 @@ def make_list_hot(geometry: Geometry) -> Kernel:
 
 
 @cache
-def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
-    restoring, arrays, words, rows = geometry.restoring, geometry.arrays, geometry.words, geometry.rows
-    size, last, per_slice = 1 << geometry.index_bits, geometry.restoring - 1, geometry.slice_columns
+def make_join(geometry: Any, launch: Launch) -> tuple[Kernel, int]:
+    layout, arrays, words, rows = geometry.layout(), geometry.arrays, geometry.words, geometry.rows
+    restoring, size, per_slice, slice_bits = len(layout.owns), geometry.edges[1], geometry.edges[-1], layout.slice_bits
     threads, (head, width) = 8 * launch.team if not simulated() else launch.team, answer_shape(geometry)
-    listed = threads * geometry.arrays
-    # The addressing of every array is computed here, because in the walk it would cost a division per step.
-    firsts = np.array([first_column(0, array, geometry) for array in range(arrays)], np.int64)
-    owns = np.array([own_bits(array, geometry) for array in range(restoring)], np.int64)
-    offsets = np.array([offset(array, geometry) for array in range(restoring)], np.int64)
-    closing = (1 << int(check_bits(last, geometry))) - 1
+    listed, depths, last, remainders = threads * arrays, arrays + 1, restoring - 1, bool(layout.moduli.any())
+    edges, owns, offsets, moduli, factors = layout.edges, layout.owns, layout.offsets, layout.moduli, layout.factors
+    # Bits of a column that the array before repeats: none if columns are remainders.
+    repeated = np.array([0] + [max(0, (size >> int(own)).bit_length() - 1) for own in owns[:-1]], np.int64)
+    closing = max(1, int(edges[restoring] - edges[last]) >> int(owns[last])) - 1
 
     def join(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
-        first_of, own_of = cuda.const.array_like(firsts), cuda.const.array_like(owns)
-        offset_of = cuda.const.array_like(offsets)
+        edge_of, own_of = cuda.const.array_like(edges), cuda.const.array_like(owns)
+        offset_of, modulus_of = cuda.const.array_like(offsets), cuda.const.array_like(moduli)
+        factor_of, repeated_of = cuda.const.array_like(factors), cuda.const.array_like(repeated)
         chosen = cuda.shared.array(arrays, numba.int64)  # chosen column of each array, as an index into this array
         lists = cuda.shared.array(listed, numba.int64)  # for each array, the columns that passed the pre-check
         passed = cuda.shared.array(arrays, numba.int32)
         ones = cuda.shared.array(1, numba.int32)
+        number = cuda.local.array(depths, numba.int64)  # what the columns before each array say about the address
         option = cuda.local.array(arrays, numba.int64)  # for each array, the next column to test
         position = cuda.local.array(arrays, numba.int64)  # for each array, the position in its list
         have = cuda.local.array(arrays, numba.int64)  # for each array, the length of its list
@@ -111,37 +113,40 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
         count = min(np.int64(answer[CANDIDATES]), candidates.shape[0])
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
             steps = 0
-            slice_ = np.int64(candidates[i]) // size
+            slice_, column = np.int64(candidates[i]) // size, np.int64(candidates[i]) % size
             base, limit = slice_ * per_slice, limits[LIMITS + slice_]
             cuda.syncthreads()
             if me == 0:
                 given_up = np.int64(answer[STEPS]) > most
-                chosen[0] = -1 if given_up else np.int64(candidates[i]) % size
+                chosen[0] = -1 if given_up else column
+            number[1] = column
+            if not remainders:
+                number[1] = (column & ((1 << own_of[0]) - 1)) << offset_of[0]
             depth = 1
             option[1], position[1], have[1] = 0, 0, 0
             cuda.syncthreads()
             if chosen[0] < 0:  # All threads of a block leave together: any left behind would wait at a barrier forever.
                 break
             while depth > 0:
-                first = base + first_of[depth]
+                first = base + edge_of[depth]
                 if position[depth] == have[depth]:
                     # The low bits of the next restoring column are known; a validating column is known entirely.
-                    known, shared = np.int64(0), geometry.index_bits
+                    known, shared, options = np.int64(0), np.int64(0), np.int64(1)
                     if depth < restoring:
-                        known = chosen[depth - 1] >> own_of[depth - 1]
-                        shared = geometry.index_bits - own_of[depth - 1]
+                        known, shared = chosen[depth - 1] >> own_of[depth - 1], repeated_of[depth]
+                        options = (edge_of[depth + 1] - edge_of[depth]) >> shared
+                    elif remainders:
+                        known = np.int64(remainder(number[depth], modulus_of[depth]))
                     else:
-                        left = np.int64(0)
-                        for array in range(restoring):
-                            left |= (chosen[array] & ((1 << own_of[array]) - 1)) << offset_of[array]
-                        known = np.int64(validating_column(U64(left), draw_of(depth, key), geometry))
-                    if option[depth] >= size >> shared:
+                        hashed = edge_of[depth + 1] - edge_of[depth]
+                        known = np.int64(column_hash(U64(number[depth]), draw_of(depth, key), hashed))
+                    if option[depth] >= options:
                         depth -= 1
                         continue
                     if me == 0:
                         passed[depth] = 0
                     cuda.syncthreads()
-                    if option[depth] + me < size >> shared:
+                    if option[depth] + me < options:
                         column = (option[depth] + me) << shared | known
                         good = zeros[first + column] <= limit
                         if depth == last:
@@ -151,7 +156,7 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                             for word in range(limits[PREFIX_WORDS]):
                                 common = bits[U32((first + column) * words + word)]
                                 for array in range(depth):
-                                    common &= bits[U32((base + first_of[array] + chosen[array]) * words + word)]
+                                    common &= bits[U32((base + edge_of[array] + chosen[array]) * words + word)]
                                 look += cuda.popc(common)
                             good = look >= limits[PREFIX_ONES]
                         if good:
@@ -174,28 +179,35 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                 for word in range(me, words, threads):
                     common = bits[U32((first + column) * words + word)]
                     for array in range(depth):
-                        common &= bits[U32((base + first_of[array] + chosen[array]) * words + word)]
+                        common &= bits[U32((base + edge_of[array] + chosen[array]) * words + word)]
                     found += cuda.popc(common)
                 if found > 0:
                     cuda.atomic.add(ones, 0, found)
                 cuda.syncthreads()
                 if rows - ones[0] > limit:
                     continue
+                number[depth + 1] = number[depth]
+                if depth < restoring:
+                    if remainders:
+                        before, inverse = factor_of[0, depth], factor_of[1, depth]
+                        address = np.int64(garner_step(number[depth], column, modulus_of[depth], before, inverse))
+                        if address >= ADDRESSES:
+                            continue
+                        number[depth + 1] = address
+                    else:
+                        number[depth + 1] |= (column & ((1 << own_of[depth]) - 1)) << offset_of[depth]
                 if depth < arrays - 1:
                     depth += 1
                     option[depth], position[depth], have[depth] = 0, 0, 0
                     continue
                 steps += STEPS_PER_HOST
                 if me == 0:
-                    host = np.int64(0)
-                    for array in range(restoring):
-                        host |= (chosen[array] & ((1 << own_of[array]) - 1)) << offset_of[array]
                     place = head + np.int64(cuda.atomic.add(answer, FOUND, U64(1))) * width
                     if place + width <= answer.shape[0]:
                         answer[place] = U64(0)
-                        answer[place + 1] = U64(host << geometry.slice_bits | slice_)
+                        answer[place + 1] = U64(number[arrays] << slice_bits | slice_)
                         for array in range(arrays):
-                            answer[place + 2 + array] = U64(zeros[base + first_of[array] + chosen[array]])
+                            answer[place + 2 + array] = U64(zeros[base + edge_of[array] + chosen[array]])
                         answer[place + 2 + arrays] = U64(rows - ones[0])
             if me == 0:
                 cuda.atomic.add(answer, STEPS, U64(steps))
@@ -204,26 +216,20 @@ def make_join(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
 
 
 class CudaCbaa(CudaEngine):
-    geometry: Geometry
-
-    def _make_put(self) -> Put:
-        return make_put(self.geometry)
+    make_put, make_column_of = staticmethod(make_put), staticmethod(make_column_of)
 
     def _limit_words(self) -> int:
-        return LIMITS + (1 << self.geometry.slice_bits)
+        return LIMITS + (1 << int(self.geometry.slice_bits))
 
     def _limits_of(self, search: Search) -> list[int]:
         return [search.prefix_words, search.prefix_ones, self.max_steps, *search.zeros.tolist()]
 
     def _launch_search(self, stream: Stream) -> None:
         geometry, launch = self.geometry, self.launch
-        first = 1 << (geometry.slice_bits + geometry.index_bits)
+        first = geometry.edges[1] << geometry.slice_bits
         blocks = min(-(-first // launch.threads), 16 * launch.multiprocessors)
         hot = self.counts, self.limits, self.answer, self.candidates
         self._start(make_list_hot(geometry), (blocks, launch.threads), stream, hot)
         join, threads = make_join(geometry, launch)
         candidates = self.words, self.counts, self.limits, self.candidates, self.answer, self.key
         self._start(join, (8 * launch.multiprocessors, threads), stream, candidates)
-
-    def _make_column_of(self) -> Any:
-        return make_column_of(self.geometry)

@@ -8,7 +8,7 @@ are left, one block per host.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numba
@@ -342,7 +342,7 @@ def make_put(geometry: Geometry) -> Put:
 
 
 @cache
-def make_column_of(geometry: Geometry, giant: bool) -> Any:
+def make_column_of(geometry: Geometry, *, giant: bool) -> Any:
     def host_column(high: Any, low: Any, array: int, key: Any) -> int:
         folded, draw = U64(fold(high, low, key)), draw_of(array, key)
         if giant:
@@ -369,18 +369,11 @@ class CudaCube(CudaEngine):
     geometry: Geometry
     names = ("bits", "labels")
     candidate_words = 2
-
-    def _make_put(self) -> Put:
-        return make_put(self.geometry)
+    make_put, make_read, search_type = staticmethod(make_put), staticmethod(make_read), Search
+    make_column_of = staticmethod(partial(make_column_of, giant=False))
 
     def _extra_words(self) -> int:
         return self.geometry.plain_columns * self.geometry.labels * self.geometry.limbs
-
-    def _limit_words(self) -> int:
-        return len(Search._fields)
-
-    def _limits_of(self, search: Search) -> Search:
-        return search
 
     def _launch_search(self, stream: Stream) -> None:
         geometry, launch = self.geometry, self.launch
@@ -396,15 +389,9 @@ class CudaCube(CudaEngine):
     def _unpack(self, rows: Words) -> tuple[Words, Counts]:
         return unpack_rows(rows, self.geometry.giants > 0)
 
-    def _make_column_of(self) -> Any:
-        return make_column_of(self.geometry, False)
-
-    def _make_read(self) -> Any:
-        return make_read(self.geometry)
-
     @on_gpu
     def measure_giants(self, mangled: Words) -> Counts:
-        return self._measure(mangled, make_column_of(self.geometry, True))
+        return self._measure(mangled, make_column_of(self.geometry, giant=True))
 
     @on_gpu
     def arrays(self) -> Arrays:

@@ -13,7 +13,7 @@ which never contain who talked to whom, list the rows of hosts instead (`rowform
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from superhosts.detectors.engines.base import (
     Plan,
     Words,
     make_engine,
+    pieces_of,
     say_once,
     to_host,
 )
@@ -241,7 +242,7 @@ class Stages(Front):
         return self.pairs.memory if self.pairs is not None else self._answering().size
 
     def update_batches(self, batches: Batches) -> None:
-        for piece in _pieces(batches):
+        for piece in pieces_of(batches, PIECE):
             if self.dense is not None:
                 self._finish()
                 narrow = piece if self.narrows else narrow_batches(piece, self.geometry.key_bits)  # for a GPU
@@ -319,23 +320,6 @@ class Stages(Front):
             dense = self.dense or make_dense(self.plan, self.device, cleared=False)
             fill(dense)
         self.dense, self.pairs, self.bins = dense, None, None
-
-
-def _pieces(batches: Batches) -> Iterator[Batches]:
-    group: list[tuple[Addresses, Addresses]] = []
-    room = PIECE
-    for hosts, peers in batches:
-        start = 0
-        while start < len(hosts):
-            stop = min(len(hosts), start + room)
-            group.append((hosts[start:stop], peers[start:stop]))
-            room -= stop - start
-            start = stop
-            if not room:
-                yield group
-                group, room = [], PIECE
-    if group:
-        yield group
 
 
 def make_dense(plan: Plan, device: str, bins: Bins | None = None, *, cleared: bool = True) -> Engine:

@@ -11,7 +11,7 @@ import os
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -121,6 +121,26 @@ def sample_batches(key_bits: int) -> Batches:
     return [(hosts, hosts)] if key_bits == 32 else [(hosts, words), (hosts, np.zeros(1, np.uint64))]
 
 
+def pieces_of(batches: Batches, size: int) -> Iterator[list[tuple[Addresses, Addresses]]]:
+    """Split large batches and gather small ones of the same types, so that pieces have about `size` pairs, or fewer."""
+    piece: list[tuple[Addresses, Addresses]] = []
+    rows = 0
+    for hosts, peers in batches:
+        for start in range(0, len(hosts), size):
+            part = hosts[start : start + size], peers[start : start + size]
+            if piece and (rows + len(part[0]) > size or _kinds(part) != _kinds(piece[0])):
+                yield piece
+                piece, rows = [], 0
+            piece.append(part)
+            rows += len(part[0])
+    if piece:
+        yield piece
+
+
+def _kinds(columns: tuple[Addresses, Addresses]) -> list[Any]:
+    return [(column.dtype, column.shape[1:]) for column in columns]
+
+
 class Engine(ABC):
     max_steps = MAX_STEPS
     narrows = False  # it takes integers of 64 bits for hosts of 32 (see `bins.py`), and raises DoesNotFitError
@@ -142,18 +162,12 @@ class Engine(ABC):
     def size(self) -> int:
         return int(self.geometry.memory) + self.host_memory
 
-    # An engine has `update` or `update_batches`: each calls the other.
-
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Add a batch of pairs. The engine may write them later, but the caller may reuse its arrays on return.
+    @abstractmethod
+    def update_batches(self, batches: Batches) -> None:
+        """Add batches of pairs. The engine may write them later, but the caller may reuse its arrays on return.
 
         For arrays on a GPU this holds for work on the default stream or on the stream to which the arrays belong.
         """
-        self.update_batches([(hosts, peers)])
-
-    def update_batches(self, batches: Batches) -> None:
-        for hosts, peers in batches:
-            self.update(hosts, peers)
 
     def is_compiled(self) -> bool:
         """Return True if the kernels for updates and searches need not be compiled."""
@@ -210,7 +224,7 @@ class Engine(ABC):
 
     def copy_from(self, other: Engine) -> None:
         """Take over the state of another engine of the same geometry. This one must be new."""
-        self.load(other.arrays())
+        self.merge(other)
 
     def unite(self, one: Engine, other: Engine) -> None:
         """Become the union of two engines of the same geometry. This one must be new."""
@@ -276,11 +290,12 @@ class SeveralEngines(Front):
             self._others_used = False
         return first
 
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        engine = self.engines[self._turn]
-        self._others_used = self._others_used or self._turn > 0  # Set first, so that it holds even when interrupted.
-        self._turn = (self._turn + 1) % len(self.engines)
-        engine.update(hosts, peers)
+    def update_batches(self, batches: Batches) -> None:
+        for batch in batches:
+            engine = self.engines[self._turn]
+            self._others_used = self._others_used or self._turn > 0  # Set first, so that it holds if interrupted.
+            self._turn = (self._turn + 1) % len(self.engines)
+            engine.update_batches([batch])
 
     def flush(self) -> None:
         for engine in self.engines:

@@ -141,19 +141,6 @@ class CpuEngine(Engine):
     def common_zeros(mangled: Words, chosen: NDArray[np.int64], bits: Words, geometry: Any, key: Key) -> Counts:
         return common_zeros(bits, chosen)
 
-    def _write_by_array(self, fill: Callable[..., None], task: Task, store: Any) -> None:
-        """Write a task of a sketch with a single slice: each thread reads all pairs and writes its own arrays.
-
-        `fill` takes the task, the pool, its share of arrays (start, stop), the store, the geometry and the key.
-        """
-        pool, seen = self.bins.pool, self.bins.seen  # A thread's cache holds the pairs written to its own arrays.
-        shares = split_evenly(self.geometry.arrays, min(self.threads, self.geometry.arrays))
-        calls = [
-            (task._replace(seen=seen[thread]), pool, share, store, self.geometry, self.key)
-            for thread, share in enumerate(shares)
-        ]
-        run_parallel(fill, calls, self.threads)
-
     def _arrays(self) -> Arrays:
         return {"bits": self.bits}
 
@@ -235,7 +222,7 @@ class CpuEngine(Engine):
 
     def copy_from(self, other: Engine) -> None:
         if not isinstance(other, CpuEngine):
-            super().copy_from(other)
+            self.load(other.arrays())
             return
         for name, array in other.arrays().items():
             by_rows(np.copyto, (self._arrays()[name], array), self.threads)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 
 from superhosts.core.device import gpu_count, simulated
-from superhosts.core.pairs import Addresses, Batches
+from superhosts.core.pairs import Batches
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.base import (
@@ -69,8 +69,15 @@ def on_gpu(method: Method) -> Method:
 
 
 class CudaEngine(Engine):
-    """Bit columns on one GPU. Subclasses provide `put`, which writes one pair, and the kernels of the search."""
+    """Bit columns on one GPU. Subclasses provide device functions and the kernels of the search."""
 
+    # These make device functions for a geometry: put(high, low, peer, bits, extra, key) writes a pair,
+    # column_of(high, low, array, key) is a host's column, read(bits, column, word, high, low, array, key) a word for
+    # the AND.
+    make_put: ClassVar[Any]
+    make_column_of: ClassVar[Any]
+    make_read: ClassVar[Any] = staticmethod(lambda geometry: kernels.make_read(geometry.words))
+    search_type: ClassVar[Any]  # a NamedTuple of the limits of a search, one word each
     names: ClassVar[tuple[str, ...]] = ("bits",)  # names of the arrays, in the order of their memory
     candidate_words: ClassVar[int] = 1  # words per candidate
     _listed: list[tuple[Any, Any]] | None = None  # launches that are listed instead of made
@@ -136,7 +143,7 @@ class CudaEngine(Engine):
         self.extra = self.memory[bits:]  # labels, if the sketch has them
         self.update_key = short_key(self.key, geometry.key_bits, geometry.arrays)
         self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
-        self.put = self._make_put()
+        self.put = self.make_put(self.geometry)
         self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
         self.counts = to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
         self._sums: Sums | None = None  # sums of zeros; None after a change
@@ -167,33 +174,20 @@ class CudaEngine(Engine):
         self.max_rows, self.max_candidates = rows, candidates
         self._find = Replay(self.stream)
 
-    @abstractmethod
-    def _make_put(self) -> kernels.Put:
-        """Return the device function put(high, low, peer, bits, extra, key)."""
-
     def _extra_words(self) -> int:
         """Return the number of words after the columns in a sketch's memory."""
         return 0
 
-    @abstractmethod
     def _limit_words(self) -> int:
-        """Return the number of limits of a search, one word each."""
+        return len(self.search_type._fields)
 
-    @abstractmethod
     def _limits_of(self, search: Any) -> Any:
         """Return the limits of a search as integers."""
+        return search
 
     @abstractmethod
     def _launch_search(self, stream: Stream) -> None:
         """Launch the kernels that find hosts. They run after zeros have been counted."""
-
-    @abstractmethod
-    def _make_column_of(self) -> Any:
-        """Return the device function column_of(high, low, array, key)."""
-
-    def _make_read(self) -> Any:
-        """Return the device function read(bits, column, word, high, low, array, key), a word for the AND."""
-        return kernels.make_read(self.geometry.words)
 
     def _send(self, arrays: Arrays, memory: Any) -> None:
         total, start = sum(arrays[name].size for name in self.names), 0
@@ -207,24 +201,19 @@ class CudaEngine(Engine):
     # Updates
 
     @on_gpu
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        """Write a batch. Arrays on this GPU are not copied; the caller may reuse arrays in host memory on return."""
-        self._sums = None
-        if all(is_on_gpu(column) and gpu_of(column) == self.gpu for column in (hosts, peers)):
-            self._write(as_device_array(hosts), as_device_array(peers), self.stream)
-            if has_own_stream(hosts) or has_own_stream(peers):
-                self.stream.synchronize()  # Later work on the array's stream does not wait for our stream.
-        else:
-            self.staging.send([(to_host(hosts), to_host(peers))], self._write_directly)
-
-    @on_gpu
     def update_batches(self, batches: Batches) -> None:
-        if any(is_on_gpu(column) for columns in batches for column in columns):
-            for hosts, peers in batches:
-                self.update(hosts, peers)
-        else:
-            self._sums = None
+        """Write batches. Arrays on this GPU are not copied."""
+        self._sums = None
+        if not any(is_on_gpu(column) for columns in batches for column in columns):
             self.staging.send(batches, self._write_directly)
+            return
+        for hosts, peers in batches:
+            if all(is_on_gpu(column) and gpu_of(column) == self.gpu for column in (hosts, peers)):
+                self._write(as_device_array(hosts), as_device_array(peers), self.stream)
+                if has_own_stream(hosts) or has_own_stream(peers):
+                    self.stream.synchronize()  # Later work on the array's stream does not wait for our stream.
+            else:
+                self.staging.send([(to_host(hosts), to_host(peers))], self._write_directly)
 
     def _write(self, hosts: Any, peers: Any, stream: Stream) -> None:
         geometry, tuning = self.geometry, self.tuning.gpu
@@ -304,13 +293,6 @@ class CudaEngine(Engine):
             self._send(other.arrays(), memory)
         self._merge_words(self.memory, memory)
         self._sums = None
-
-    def copy_from(self, other: Engine) -> None:
-        """Take over the state of another engine, without a way through main memory if that is on the same GPU."""
-        if isinstance(other, CudaEngine) and other.gpu == self.gpu:
-            self.merge(other)
-        else:
-            super().copy_from(other)
 
     def _merge_words(self, into: Any, other: Any) -> None:
         """OR the columns, which come first, keep the maximum of each label, and wait."""
@@ -402,13 +384,13 @@ class CudaEngine(Engine):
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
-        return self._measure(mangled, self._make_column_of())
+        return self._measure(mangled, self.make_column_of(self.geometry))
 
     def _measure(self, mangled: Words, column_of: Any) -> Counts:
         """Measure in the memory of answers: to allocate other memory would take longer than the rest."""
         self._count()
         geometry, threads = self.geometry, self.launch.threads // 4
-        kernel = kernels.make_measure(column_of, self._make_read(), geometry.arrays, geometry.words)
+        kernel = kernels.make_measure(column_of, self.make_read(geometry), geometry.arrays, geometry.words)
         width, step = geometry.arrays + 1, self.max_rows
         found = np.empty((len(mangled), width), np.int32)
         arguments = self.asked, self.words, self.counts, self.answer, self.key

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property
@@ -19,7 +19,7 @@ import numpy as np
 from superhosts.core.device import cuda_driver, simulated, start_parallel, thread_count
 from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.profile import timed
-from superhosts.detectors.engines.base import TransferSizes
+from superhosts.detectors.engines.base import TransferSizes, pieces_of
 from superhosts.detectors.gpu import driver
 from superhosts.detectors.gpu.launch import Stream, device_array, is_pinned, make_stream, pinned
 from superhosts.jit.cache import compiled
@@ -273,26 +273,6 @@ class Staging:
             for slot in self._slots:
                 slot.stream.synchronize()
             self._busy = False
-
-
-def pieces_of(batches: Batches, size: int) -> Iterator[list[Columns]]:
-    """Split large batches and gather small ones of the same types, so that pieces have about `size` pairs, or fewer."""
-    piece: list[Columns] = []
-    rows = 0
-    for hosts, peers in batches:
-        for start in range(0, len(hosts), size):
-            part = hosts[start : start + size], peers[start : start + size]
-            if piece and (rows + len(part[0]) > size or _kinds(part) != _kinds(piece[0])):
-                yield piece
-                piece, rows = [], 0
-            piece.append(part)
-            rows += len(part[0])
-    if piece:
-        yield piece
-
-
-def _kinds(columns: Columns) -> list[Any]:
-    return [(column.dtype, column.shape[1:]) for column in columns]
 
 
 def _finish(copies: list[Future[None]], slot: Slot, buffers: tuple[Any, Any], count: int, process: Process) -> None:

@@ -16,24 +16,22 @@ from numpy.typing import NDArray
 from superhosts.core.defaults import MEMORY
 from superhosts.core.device import check_cpu_only, check_device, choose_device
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
-from superhosts.core.pairs import IPV4, Addresses, Batches, Part
+from superhosts.core.pairs import IPV4, Addresses, Part
 from superhosts.core.results import SuperHosts
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict, check_threads
-from superhosts.detectors.columnsketch import search_columns
+from superhosts.detectors.columnsketch import EngineDetector, search_columns
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Words, make_engine, to_host
+from superhosts.detectors.engines.base import Counts, Plan, Words, to_host
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.formulas import SLACK
 from superhosts.detectors.gpu.engine import CudaEngine
-from superhosts.detectors.lock import state_of
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError, MergeError, UsageError
 from superhosts.jit.cache import compiled
 
 Mangled = NDArray[np.uint32]
 Slots = NDArray[np.uint32]  # of a set of hosts
-MIN_TOP_PEERS = 16  # lowest threshold that `top` searches where the search is by threshold; below it is mostly noise
 
 
 def parse_memory(memory: str | int, minimum: int, name: str) -> int:
@@ -141,55 +139,15 @@ class Rival(Detector):
         raise UsageError(f"{self.name} has no files: only {', '.join(DETECTORS)} can be saved")
 
 
-class EngineRival(Rival):
-    """A rival whose bits an engine stores: on the CPU, on a GPU, or on several GPUs."""
-
+class EngineRival(EngineDetector, Rival):
     runs_on_gpu = True
-    cpu_engine: ClassVar[type[Engine]]
     gpu_engine: ClassVar[type[CudaEngine]]
-    engine: Engine
 
     def _allocate(self) -> None:
-        plan = Plan(self._engine_geometry, self.key, self.threads, self.tuning)
-        self.engine = make_engine(plan, self.device, self.cpu_engine, self.gpu_engine)
+        self.engine = self._make_engine()
 
-    @property
-    def _engine_geometry(self) -> Any:
-        return self.geometry
-
-    @abstractmethod
-    def search_for(self, threshold: float) -> Any:
-        """Return the limits that a host with at least `threshold` peers satisfies, as `engine.search` takes them."""
-
-    def _memory(self) -> int:
-        return self.engine.size
-
-    def _least_listed(self) -> float:
-        return MIN_TOP_PEERS
-
-    def _update(self, hosts: Addresses, peers: Addresses) -> None:
-        self._update_many([(hosts, peers)])
-
-    def _update_many(self, batches: Batches) -> None:
-        self.engine.update_batches(batches)
-
-    def _flush(self) -> None:
-        self.engine.flush()
-
-    def _clear(self) -> None:
-        self.engine.clear()
-
-    def _arrays(self) -> Arrays:
-        return self.engine.arrays()
-
-    def _merge(self, other: Self) -> None:
-        self.engine.merge(other.engine)
-
-    def _copy(self) -> Self:
-        twin = self._with_state(state_of(self))
-        twin._allocate()
-        twin._merge(self)
-        return twin
+    def _on_gpu(self, plan: Plan, gpu: int) -> CudaEngine:
+        return self.gpu_engine(plan, gpu)
 
 
 class ColumnRival(EngineRival):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key, fold, mangle32, pair_hash
-from superhosts.core.pairs import Addresses
+from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words
@@ -214,8 +214,11 @@ class CpuGse(Engine):
     def host_memory(self) -> int:
         return self.known.memory
 
-    def update(self, hosts: Addresses, peers: Addresses) -> None:
-        mine, theirs = plain_columns(hosts, peers, self.key)
+    def update_batches(self, batches: Batches) -> None:
+        for hosts, peers in batches:
+            self._write(*plain_columns(hosts, peers, self.key))
+
+    def _write(self, mine: NDArray[np.uint32], theirs: Addresses) -> None:
         start = 0
         while start < len(mine):
             tally = np.array([self.ones, self.known.count])
@@ -409,6 +412,7 @@ class CudaGse(CudaEngine):
     """The bit array, the table of recent pairs (its extra words) and the set of hosts on one GPU."""
 
     geometry: Geometry
+    make_put, search_type = staticmethod(make_put), Search
 
     def __init__(self, plan: Plan, gpu: int) -> None:
         self.slots: Any = None
@@ -444,20 +448,8 @@ class CudaGse(CudaEngine):
         self.stream.synchronize()
         self.extra[:1].copy_to_device(np.ones(1, np.uint64))
 
-    def _make_put(self) -> Put:
-        return make_put(self.geometry)
-
     def _extra_words(self) -> int:
         return 1 << self.geometry.table_bits
-
-    def _limit_words(self) -> int:
-        return len(Search._fields)
-
-    def _limits_of(self, search: Search) -> Search:
-        return search
-
-    def _make_column_of(self) -> Any:
-        raise AssertionError("GSE overrides measure, because a host has a vector and no columns")
 
     # Updates
 

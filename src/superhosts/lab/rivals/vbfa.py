@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 
 from superhosts.core.pairs import Batches
 from superhosts.detectors.arguments import check_no_conflict
-from superhosts.detectors.cbaa import CpuCbaa, fill
+from superhosts.detectors.cbaa import CpuCbaa
 from superhosts.detectors.cbaa.addressing import Geometry as CubeGeometry
 from superhosts.detectors.cbaa.addressing import Search
 from superhosts.detectors.cbaa.cuda import CudaCbaa
 from superhosts.detectors.engines.base import to_host
-from superhosts.detectors.engines.bins import Task
 from superhosts.detectors.formulas import check_limits, prefix_test
 from superhosts.errors import GeometryError, UsageError
 from superhosts.lab.rivals.base import ColumnRival, Mangled, parse_memory
@@ -116,13 +115,6 @@ class Geometry(NamedTuple):
         return self.cube.memory
 
 
-class CpuVbfa(CpuCbaa):
-    """CBAA's engine, with the arrays distributed over the threads, because there is a single slice."""
-
-    def write(self, task: Task) -> None:
-        self._write_by_array(fill, task, self.store)
-
-
 class Vbfa(ColumnRival):
     """The vector Bloom filter for 32-bit hosts.
 
@@ -132,7 +124,7 @@ class Vbfa(ColumnRival):
 
     name = "vbfa"
     geometry_type = Geometry
-    cpu_engine, gpu_engine = CpuVbfa, CudaCbaa
+    cpu_engine, gpu_engine = CpuCbaa, CudaCbaa
     geometry: Geometry
 
     def __init__(

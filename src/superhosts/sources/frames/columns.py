@@ -112,22 +112,20 @@ def written(columns: Columns, tally: Tally) -> Columns:
 
 
 def first_rows(columns: Columns, narrow: int, wide: int) -> Columns:
-    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
-    first = src4[:narrow], dst4[:narrow], time4[:narrow]
-    return Columns(*first, src6[:wide], dst6[:wide], time6[:wide], details4[:narrow], details6[:wide])
+    named: dict[str, Any] = columns._asdict()
+    return Columns(**{name: column[: wide if name.endswith("6") else narrow] for name, column in named.items()})
 
 
-def copied(columns: Columns) -> Columns:
-    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
-    first = src4.copy(), dst4.copy(), time4.copy()
-    return Columns(*first, src6.copy(), dst6.copy(), time6.copy(), details4.copy(), details6.copy())
+def copied(columns: Columns, families: str = "46") -> Columns:
+    """Return the columns with those of these families copied."""
+    named: dict[str, Any] = columns._asdict()
+    return Columns(**{name: column.copy() if name[-1] in families else column for name, column in named.items()})
 
 
 def take(columns: Columns, tally: Tally, counters: SourceCounters) -> PacketBlock:
+    """Return what a walk has written as a block, and count what it has not written."""
     counts = tally.tolist()
-    counters.packets += counts[PACKETS]
-    counters.ipv4 += counts[IPV4]
-    counters.ipv6 += counts[IPV6]
+    counters.packets += counts[PACKETS] - counts[IPV4] - counts[IPV6]  # A packet in a tunnel may have two rows.
     counters.not_ip += counts[NOT_IP]
     counters.truncated += counts[TRUNCATED]
     counters.unsupported_link += counts[UNSUPPORTED_LINK]
@@ -179,9 +177,5 @@ class ColumnLender:
 
     def kept(self, columns: Columns, tally: Tally) -> Columns:
         """Return the rows that a walk has written: views of what was lent, or copies if they use little of it."""
-        src4, dst4, time4, src6, dst6, time6, details4, details6 = written(columns, tally)
-        if tally[IPV4] < self._ipv4 // _LEAST_PART:
-            src4, dst4, time4, details4 = src4.copy(), dst4.copy(), time4.copy(), details4.copy()
-        if tally[IPV6] < self._ipv6 // _LEAST_PART:
-            src6, dst6, time6, details6 = src6.copy(), dst6.copy(), time6.copy(), details6.copy()
-        return Columns(src4, dst4, time4, src6, dst6, time6, details4, details6)
+        few4, few6 = tally[IPV4] < self._ipv4 // _LEAST_PART, tally[IPV6] < self._ipv6 // _LEAST_PART
+        return copied(written(columns, tally), "4" * bool(few4) + "6" * bool(few6))

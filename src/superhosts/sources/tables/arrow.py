@@ -16,48 +16,31 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import (
-    READABLE,
-    AddressColumn,
-    Bytes,
-    Ends,
-    Rows,
-    parse_address,
-    parse_at,
-    taken,
-    widened,
-)
-from superhosts.core.columns.column import Text, count_of
-from superhosts.core.columns.hosts import narrow_into, unsigned
+from superhosts.core.columns.addresses import AddressColumn, Ends
+from superhosts.core.columns.column import Column
+from superhosts.core.columns.hosts import ends_of
 from superhosts.core.columns.readers import as_bytes, from_arrow, import_arrow, is_text
 from superhosts.core.pairs import Times
 from superhosts.core.profile import measured
 from superhosts.core.text import printable
 from superhosts.errors import InputError, OutputError, UsageError
-from superhosts.jit.cache import compiled
 from superhosts.sources.base import Stopped
 from superhosts.sources.files import file_system, is_url
 from superhosts.sources.input import Input, Opens
 from superhosts.sources.stream import Stream
-from superhosts.sources.tables.details import (
-    Codes,
-    DetailFields,
-    Numbers,
-    details_of,
-    details_of_columns,
-    of_floats,
-    of_integers,
-    of_places,
-)
-from superhosts.sources.tables.mapping import UNITS, RowTimes, resolve, row_times
+from superhosts.sources.tables.details import details_of_columns
+from superhosts.sources.tables.knownlogs import CSV
+from superhosts.sources.tables.mapping import UNITS
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import BadRow, RowBlock, TableFormat
 from superhosts.sources.tables.times import NO_TIME, parse_times, scale_floats, scale_integers
+from superhosts.sources.tables.wanted import Wanted, wanted_of
 
 FILE_MAGIC = b"ARROW1\0\0"
 STREAM_MAGIC = b"\xff\xff\xff\xff"
@@ -69,39 +52,16 @@ _DAY = 86400 * 10**9
 _TIMES = "times are TIMESTAMP, numbers (s, ms, us or ns) or text (ISO 8601)"
 
 
-class Wanted(NamedTuple):
-    src: str
-    dst: str
-    times: RowTimes | None
-    details: DetailFields | None = None  # None: not wanted
-
-    @property
-    def time_columns(self) -> list[str]:
-        times = () if self.times is None else (self.times.column, self.times.duration)
-        return [column.name for column in times if column is not None]
-
-    @property
-    def columns(self) -> list[str]:
-        more = [] if self.details is None else self.details.columns()
-        return list(dict.fromkeys([self.src, self.dst, *self.time_columns, *more]))
-
-    def needs(self, top: str) -> bool:
-        """Return True if a column, which may have others inside, is or has one that is read."""
-        return any(name == top or name.startswith(f"{top}.") for name in self.columns)
-
-
-def wanted_of(columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
-    found = resolve(options.map, columns, file)
-    assert found.src is not None
-    assert found.dst is not None
-    wanted = Wanted(found.src.name, found.dst.name, row_times(found, options.row_time, columns, file))
-    return wanted._replace(details=details_of(None, columns, options, wanted.columns, file))
+def columns_wanted(columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
+    """Return what is wanted of a table in columns: they hold for all rows, so no other column stands in for a time."""
+    wanted = wanted_of(CSV, columns, options, file)
+    return replace(wanted, time=wanted.time[:1])
 
 
 def block_of(batch: Any, wanted: Wanted, begin: int) -> RowBlock:
     """Return the rows of a batch, of which `begin` others come before."""
     batch.validate()  # that arrays have the length that they claim; what is in them is checked where it is read
-    arrays = arrays_of(batch, wanted.columns)
+    arrays = arrays_of(batch, wanted.names())
 
     def describe(index: int) -> BadRow:
         values = ((name, value_at(array, index)) for name, array in arrays.items())
@@ -109,10 +69,11 @@ def block_of(batch: Any, wanted: Wanted, begin: int) -> RowBlock:
         return BadRow(begin + index + 1, ", ".join(shown))
 
     times = times_of(arrays, wanted)
-    src, dst = (_narrowed(addresses_of(arrays[name], name)) for name in (wanted.src, wanted.dst))
-    details, fields = None, wanted.details
-    if fields is not None:
-        details = details_of_columns(fields, len(batch), lambda name, what: values_of(arrays[name], what, fields.codes))
+    ends = (wanted.src[0].name, wanted.dst[0].name)
+    src, dst = (_narrowed(addresses_of(arrays[name], name)) for name in ends)
+    details = None
+    if wanted.details is not None:
+        details = details_of_columns(wanted.details, len(batch), lambda name: _detail_column(arrays[name]))
     may_be_bad = isinstance(src, AddressColumn) or isinstance(dst, AddressColumn) or has_gaps(times)
     return RowBlock(src, dst, times, describe if may_be_bad else None, details=details)  # `describe` holds the arrays.
 
@@ -161,48 +122,12 @@ def addresses_of(array: Any, column: str) -> Ends:
     """Return an Arrow array as addresses; UsageError, which names the column, if its type has none."""
     from pyarrow import types
 
-    if types.is_floating(array.type):  # IPv4 numbers that something with nulls has made floats: whole ones count
-        return _of_integers(_whole(_filled(array, float("nan"))).view(np.uint64))
-    found = from_arrow(array, f"column {column!r}")
-    if isinstance(found.values, AddressColumn):
-        ends: Ends = found.values
-    elif isinstance(found.values, Text):
-        ends = _of_text(found.values)
-    else:
-        numbers = found.values
-        if numbers.dtype == object:
-            numbers = np.array([each if 0 <= each < 1 << 32 else -1 for each in numbers], np.int64)
-        ends = _of_integers(unsigned(numbers))
-    if found.codes is not None:
-        ends = taken(ends, found.codes) if count_of(found.values) else np.zeros(len(found), np.uint32)
-    if found.valid is not None:
-        ends = widened(ends)
-        ends.kinds[~found.valid] = 0
-    return ends
-
-
-def _of_text(text: Text) -> Ends:
-    narrow = np.empty(len(text.starts), np.uint32)
-    is_narrow = not text.is_binary and parse_narrow(text.data, text.starts, text.ends, narrow)
-    return narrow if is_narrow else text.addresses(threads=1)
-
-
-def _of_integers(numbers: NDArray[Any]) -> Ends:
-    """Return numbers of uint32 or uint64 as IPv4 addresses; larger ones are none."""
-    if numbers.dtype == np.uint32:
-        return numbers
-    narrow = np.empty(len(numbers), np.uint32)
-    if not int(narrow_into(numbers, narrow)) >> 32:
-        return narrow
-    found = widened(narrow)
-    found.kinds[numbers >> np.uint64(32) != 0] = 0
-    return found
-
-
-def _whole(numbers: NDArray[Any]) -> NDArray[np.int64]:
-    """Return floating-point numbers as integers, -1 for those that are not whole or too large for an address."""
+    if not types.is_floating(array.type):
+        return ends_of(from_arrow(array, f"column {column!r}"))
+    # IPv4 numbers that something with nulls has made floats: whole ones count
+    numbers = _filled(array, float("nan"))
     good = (numbers >= 0) & (numbers <= 0xFFFFFFFF) & (np.floor(numbers) == numbers)
-    return np.where(good, numbers, -1).astype(np.int64)
+    return ends_of(Column(np.where(good, numbers, -1).astype(np.int64), column))
 
 
 def _narrowed(ends: Ends) -> Ends:
@@ -212,40 +137,14 @@ def _narrowed(ends: Ends) -> Ends:
     return ends.words[:, 1].astype(np.uint32)
 
 
-@compiled
-def parse_narrow(data: Bytes, starts: Rows, ends: Rows, narrow: NDArray[np.uint32]) -> bool:
-    """Parse IPv4 addresses; return False at the first row that is none. Most tables have no other rows."""
-    begin, safe = np.uint64(data.ctypes.data), len(data) - READABLE
-    for i in range(len(narrow)):
-        at, end = starts[i], ends[i]
-        if at <= safe:
-            kind, _, low = parse_at(begin + np.uint64(at), np.uint64(end - at))
-        else:
-            kind, _, low = parse_address(data, at, end)
-        if kind != 4:
-            return False
-        narrow[i] = low
-    return True
-
-
-def values_of(array: Any, what: int, codes: Codes) -> Numbers:
-    """Return an Arrow array as values of a field of details (details.py); those of other types are unknown."""
+def _detail_column(array: Any) -> Column | None:
     from pyarrow import types
 
     if types.is_floating(array.type):
-        return of_floats(_filled(array, float("nan")).astype(np.float64), what)
-    found, numbers = None, np.full(len(array), -1, np.int64)
+        return Column(_filled(array, float("nan")).astype(np.float64), "details")
     with suppress(UsageError):
-        found = from_arrow(array, "details")
-    if found is None or isinstance(found.values, AddressColumn) or not count_of(found.values):
-        return numbers
-    if isinstance(found.values, Text):
-        text = found.values
-        numbers = of_places(text.data, np.stack([text.starts, text.ends], axis=1), what, codes)
-    elif found.values.dtype != object:  # numbers of uint64 beyond int64 become negative, and are none
-        numbers = of_integers(found.values.astype(np.int64), what)
-    numbers = numbers if found.codes is None else numbers[found.codes]
-    return numbers if found.valid is None else np.where(found.valid, numbers, -1)
+        return from_arrow(array, "details")
+    return None
 
 
 def value_at(array: Any, index: int) -> Any:
@@ -268,14 +167,14 @@ def value_at(array: Any, index: int) -> Any:
 
 def times_of(arrays: dict[str, Any], wanted: Wanted) -> Times | None:
     """Return the times of rows, moved by their durations where that is wanted; None if they have none."""
-    how = wanted.times
-    if how is None:
+    if not wanted.time:
         return None
-    times = _times(arrays[how.column.name], how.column.name, how.column.unit)
-    if how.duration is None:
-        return times
-    lengths = _durations(arrays[how.duration.name], how.duration.name, UNITS[how.duration.unit or "s"])
-    return np.where((times < 0) | (lengths < 0), NO_TIME, times + how.sign * lengths)
+    (column,) = wanted.time
+    times = _times(arrays[column.name], column.name, column.unit)
+    for each in wanted.duration:
+        lengths = _durations(arrays[each.name], each.name, UNITS[each.unit or "s"])
+        times = np.where((times < 0) | (lengths < 0), NO_TIME, times + wanted.sign * lengths)
+    return times
 
 
 def _times(array: Any, column: str, unit: str) -> Times:
@@ -443,8 +342,7 @@ class StreamFile:
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self._taken: bytearray | None = bytearray()  # None: it was rewound
-        self._again = b""  # read before it was rewound
+        self._taken: bytes | None = b""  # what was read; None: it was rewound
         self.stopped: Stopped | None = None
 
     def readable(self) -> bool:
@@ -453,13 +351,13 @@ class StreamFile:
     def rewind(self) -> None:
         """Go back to the beginning, once."""
         if self._taken is not None:
-            self._again, self._taken = bytes(self._taken), None
+            self.stream.unread(self._taken)
+            self._taken = None
 
     def read(self, count: int = -1) -> bytes:
         if count < 0:
             raise OSError("it has no known length")
-        first, self._again = self._again[:count], self._again[count:]
-        parts, left = [first], count - len(first)
+        parts, left = [], count
         buffer = bytearray(min(left, 1 << 22))
         while left:
             try:
@@ -471,9 +369,10 @@ class StreamFile:
                 break
             parts.append(bytes(buffer[:got]))
             left -= got
+        data = b"".join(parts)
         if self._taken is not None:
-            self._taken += b"".join(parts)
-        return b"".join(parts)
+            self._taken += data
+        return data
 
     def close(self) -> None:
         """Leave it to the reader."""
@@ -490,13 +389,16 @@ class ArrowReader:
             schema = self._open()
             with arrow_errors(self._name, WHAT):
                 self.columns: Sequence[str] = _leaves(schema)
-            self._wanted = wanted_of(self.columns, options, self._name)
+            self._wanted = columns_wanted(self.columns, options, self._name)
             # Opened again, now that the columns are known: others are not decompressed.
-            self._open([i for i, name in enumerate(schema.names) if self._wanted.needs(name)])
+            needed = self._wanted.names()
+            self._open(
+                [i for i, top in enumerate(schema.names) if any(f"{name}.".startswith(f"{top}.") for name in needed)]
+            )
         except BaseException:
             self.close()
             raise
-        self.has_time = self._wanted.times is not None
+        self.has_time = bool(self._wanted.time)
 
     def _open(self, columns: list[int] | None = None) -> Any:
         from pyarrow import ipc

@@ -18,7 +18,7 @@ from superhosts.sources.stream import PlainStream, Stream
 from superhosts.sources.tables.delimited import DelimitedGrammar
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import RowBlock, TableFormat
+from superhosts.sources.tables.source import TableFormat
 from superhosts.sources.tables.textreader import TextReader
 from superhosts.sources.tables.textrow import MARK
 
@@ -52,31 +52,23 @@ class _Lines(NamedTuple):
         return PlainStream(self.name, io.BytesIO(self.text), live=False)
 
 
-class AzureReader:
+class AzureReader(TextReader):
     """One pass over a document, or over several one after the other."""
 
     def __init__(self, source: Opens, options: TableOptions) -> None:
         stream = source.open()
         try:
             text = _read_all(source.name, stream)
-            self._position = stream.position()
+            self._taken = stream.position()
         finally:
             stream.close()
         lines = b"".join(line.encode("utf-8", "replace") + b"\n" for line in _flows(source.name, text))
         grammar = DelimitedGrammar(source.name, _FLOWS, options)
-        self._lines = TextReader(_Lines(source.name, lines), grammar.begin) if lines else None
-        self.columns = ["time", "src", "dst"] if self._lines is None else self._lines.columns
-        self.has_time = self._lines is None or self._lines.has_time
-
-    def read(self) -> RowBlock | None:
-        return None if self._lines is None else self._lines.read()
+        empty = 0, grammar.layout(["time", "src", "dst"], b"")
+        super().__init__(_Lines(source.name, lines), grammar.begin if lines else lambda _head, _ended: empty)
 
     def position(self) -> int:
-        return self._position
-
-    def close(self) -> None:
-        if self._lines is not None:
-            self._lines.close()
+        return self._taken
 
 
 def _read_all(name: str, stream: Any) -> bytes:

@@ -34,14 +34,13 @@ from superhosts.sources.tables.textrow import (
     Roles,
     Rows,
     Tally,
-    check_ends,
     count_other,
     make_detail_roles,
     make_roles,
     read_row,
-    wanted_of,
 )
 from superhosts.sources.tables.textscan import find, find_either, spread
+from superhosts.sources.tables.wanted import check_ends, wanted_of
 
 DELIMITERS = "\t,;|"
 BLANK = " "  # as a delimiter: runs of blanks

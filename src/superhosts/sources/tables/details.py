@@ -1,20 +1,16 @@
 """Details of rows: protocol, ports, TCP flags, and what a record claims about a conversation.
 
-`details_of` finds the columns: what the caller maps comes first, then what the description of a log names, then the
-usual names (`mapping.py`). A table without a description of its own, such as a Parquet file or plain CSV, is taken for
-the log whose columns it has. A column that is not there leaves what it would say unknown.
-
 `read_value` makes a number of the text of a field (-1: missing, or it makes no sense), and `combine` the details of a
 record of its numbers, the same for every format. The loops over lines of text call both by way of `read_details`, and
-are compiled without it where no details are wanted. Readers of columns (Arrow, RowBinary, messages) make columns of
-numbers, which `details_of_columns` combines.
+are compiled without it where no details are wanted. `details_of_columns` does the same with columns (Arrow, RowBinary,
+messages). Which columns these are is in `wanted.py`.
 
 Texts are given by addresses (jit/intrinsics.py); eight bytes behind them can be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
 from functools import cache
@@ -24,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core import pairs
+from superhosts.core.columns.column import Column as TableColumn
+from superhosts.core.columns.column import Text, count_of
 from superhosts.core.lens import PROTOCOLS
 from superhosts.core.pairs import Details
-from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at, number_at
 from superhosts.sources.tables.knownlogs import (
@@ -36,20 +33,16 @@ from superhosts.sources.tables.knownlogs import (
     ICMP_IN_DPORT,
     ICMP_IN_SPORT,
     ICMP_IS_SPORT,
-    LOGS,
     NO_CLAIM,
     RECORD,
     UNANSWERED,
     Log,
 )
-from superhosts.sources.tables.mapping import DETAILS, Mapping, columns_found, named, usual_details
-from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textscan import (
     PADDING,
     Bytes,
     Places,
     find_point,
-    joined,
     read_digits,
     read_flags,
     read_letters,
@@ -283,12 +276,9 @@ def combine(values: Values, codes: Codes) -> int:
     return detail
 
 
-FIELDS = Values._fields  # Callers map those that `mapping.DETAILS` has.
-
-
 @dataclass(frozen=True)
 class DetailFields:
-    """The names of the columns of each of FIELDS, the preferred ones first, and how their values are read."""
+    """The names of the columns of each of `Values`, the preferred ones first, and how their values are read."""
 
     names: tuple[tuple[str, ...], ...]
     codes: Codes
@@ -297,74 +287,20 @@ class DetailFields:
         return list(dict.fromkeys(name for names in self.names for name in names))
 
 
-def candidates_of(log: Log) -> list[str]:
-    return [name for names in _described(log) for name in names]
-
-
-def details_of(
-    log: Log | None, columns: Sequence[str], options: TableOptions, used: Sequence[str], file: str
-) -> DetailFields | None:
-    """Return the columns of details of a table, None if no details are wanted.
-
-    `used` are its source, destination and times. InputError if a column that the caller names means two things.
-    """
-    if not options.details:
-        return None
-    asked = options.map or Mapping()
-    log = log if log is not None and log.src else next((each for each in LOGS if each.is_marked(columns)), log or CSV)
-    mapped = named(asked, columns, file)
-    own_ends = mapped.src is None and mapped.dst is None
-    known = {name.strip().lower(): name for name in reversed(columns)}
-    usual = usual_details(columns)
-    taken = dict.fromkeys(used, "another")
-    fields: list[tuple[str, ...]] = []
-    for role, described in zip(FIELDS, _described(log), strict=True):
-        given = getattr(mapped, role) if role in DETAILS else None
-        if given is not None:
-            found = [given.name]
-            if given.name in taken:
-                raise InputError(
-                    f"{role} and {taken[given.name]} role have the same column, {given.name}; {columns_found(columns)}",
-                    file=file,
-                )
-        else:
-            found = [known[name.lower()] for name in described if name.lower() in known]
-            guess = getattr(usual, role, None)
-            if not found and guess is not None:
-                found = [guess.name]
-            shared = log.kind if role == "direction" else ""  # the kind of a record, which is wanted anyway
-            found = [name for name in dict.fromkeys(found) if name not in taken or name == shared]
-        if role == "replies" and fields[-2]:
-            found = found[:1]  # The state says most; further columns would take time to find.
-        taken.update(dict.fromkeys(found, role))
-        fields.append(tuple(found))
-    # The columns that the caller takes for the ends need not be who opened and who answered.
-    claim = log.claim if own_ends else RECORD
-    if mapped.state is not None or mapped.replies is not None:
-        claim = CONVERSATION
-    elif not own_ends:
-        fields[FIELDS.index("direction") :] = [()] * 4
-    return DetailFields(tuple(fields), make_codes(log, claim))
-
-
-def _described(log: Log) -> list[tuple[str, ...]]:
-    direction = (log.direction,) if log.direction else ()
-    described = [log.proto, log.sport, log.dport, log.flags, log.icmp_type]
-    return [*described, direction, log.state, log.reply_flags, log.replies]
-
-
 Numbers = NDArray[np.int64]
 _MOST = {PROTO: 255, SPORT: 65535, DPORT: 65535, FLAGS: 65535, ICMP_TYPE: 255, REPLY_FLAGS: 65535, REPLIES: 2**63 - 1}
 _FLAG_BITS = 0xFF
 
 
-def details_of_columns(fields: DetailFields, count: int, read: Callable[[str, int], Numbers]) -> Details:
-    """Return the details of rows. `read` returns the numbers of a column, given its name and what it is."""
+def details_of_columns(fields: DetailFields, count: int, read: Callable[[str], TableColumn | None]) -> Details:
+    """Return the details of rows. `read` returns a column by its name, None if its type has no values of details."""
     values = np.full((VALUES, count), -1, np.int64)
     for what, names in enumerate(fields.names):
         for name in names:
-            found = read(name, what)
-            values[what] = np.where(values[what] < (what == REPLIES), found, values[what])  # no 0 of replies
+            column = read(name)
+            if column is not None:
+                found = _numbers_of(column, what, fields.codes)
+                values[what] = np.where(values[what] < (what == REPLIES), found, values[what])  # no 0 of replies
     details = np.empty(count, np.uint64)
     combine_columns(values, fields.codes, details)
     return details
@@ -385,23 +321,21 @@ def of_integers(numbers: Numbers, what: int) -> Numbers:
     return np.where(kept >= 0, kept & _FLAG_BITS, -1) if what in (FLAGS, REPLY_FLAGS) else kept
 
 
-def of_floats(numbers: NDArray[np.float64], what: int) -> Numbers:
-    whole = (numbers >= 0) & (numbers < 2.0**53) & (np.floor(numbers) == numbers)
-    return of_integers(np.where(whole, numbers, -1).astype(np.int64), what)
-
-
-def of_places(data: Bytes, places: Places, what: int, codes: Codes) -> Numbers:
-    """Return texts as values: text i is data[places[i, 0]:places[i, 1]], and missing if that begins before 0."""
-    padded = np.zeros(len(data) + PADDING, np.uint8)  # The functions read whole words.
-    padded[: len(data)] = data
-    numbers = np.empty(len(places), np.int64)
-    read_places(padded, places, what, codes, numbers)
-    return numbers
-
-
-def of_texts(texts: Sequence[bytes | None], what: int, codes: Codes) -> Numbers:
-    """Return texts as values; None is missing."""
-    return of_places(*joined(texts), what, codes)
+def _numbers_of(column: TableColumn, what: int, codes: Codes) -> Numbers:
+    """Return a column as values of a field; those of addresses and of large integers are unknown."""
+    values = column.values
+    numbers = np.full(count_of(values), -1, np.int64)
+    if isinstance(values, Text):
+        padded = np.append(values.data, np.zeros(PADDING, np.uint8))  # The functions read whole words.
+        read_places(padded, np.stack([values.starts, values.ends], axis=1), what, codes, numbers)
+    elif isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        whole = (values >= 0) & (values < 2.0**53) & (np.floor(values) == values)
+        numbers = of_integers(np.where(whole, values, -1).astype(np.int64), what)
+    elif isinstance(values, np.ndarray) and values.dtype != object:  # Those beyond int64 become negative, and are none.
+        numbers = of_integers(values.astype(np.int64), what)
+    if column.codes is not None:
+        numbers = numbers[column.codes] if len(numbers) else np.full(len(column), -1, np.int64)
+    return numbers if column.valid is None else np.where(column.valid, numbers, -1)
 
 
 @compiled

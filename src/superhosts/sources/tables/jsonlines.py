@@ -24,7 +24,7 @@ from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at, number_at, set_byte, set_number
 from superhosts.sources.tables import textrow
-from superhosts.sources.tables.details import DetailRoles, bytes_table, candidates_of, numbers_table, read_details
+from superhosts.sources.tables.details import DetailRoles, bytes_table, numbers_table, read_details
 from superhosts.sources.tables.knownlogs import Log
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import Layout
@@ -33,17 +33,14 @@ from superhosts.sources.tables.textrow import (
     Roles,
     Rows,
     Tally,
-    Wanted,
-    as_column,
-    check_ends,
     count_other,
     is_other_kind,
     make_detail_roles,
     make_roles,
     read_row,
-    wanted_of,
 )
 from superhosts.sources.tables.textscan import find, find_bracket, find_either, read_hex, short_word
+from superhosts.sources.tables.wanted import Wanted, candidates_of, check_ends, wanted_of
 
 LOOKED_AT = 20  # objects whose keys are the columns
 MOST_COLUMNS = 1000
@@ -68,12 +65,9 @@ def begin_json(name: str, log: Log, options: TableOptions, head: bytes, ended: b
     columns = list(dict.fromkeys(name for each in found for name in names_of(each)))[:MOST_COLUMNS]
     check_ends(log, columns, options, name)
     # Other lines may have other keys: candidates of a known log are looked for in each.
-    fields = (*log.src, *log.dst, *log.start, *log.end, *log.duration, log.kind)
-    candidates = [as_column(name).name for name in fields if name]
-    if options.details:
-        candidates += candidates_of(log)
     known = {name.lower() for name in columns}
-    possible = [*columns, *(name for name in candidates if name.lower() not in known)]
+    others = (name for name in candidates_of(log, details=options.details) if name.lower() not in known)
+    possible = [*columns, *others]
     wanted = wanted_of(log, possible, options, name)
     tree = make_tree(wanted, whole=log.has_several)
     roles = make_roles(wanted), make_detail_roles(wanted)

@@ -106,14 +106,6 @@ class Mapping:
         return self.time is not None or self.time_end is not None
 
 
-class RowTimes(NamedTuple):
-    """How the time of a row is found: the column, and a duration to add (sign 1) or to subtract (sign -1)."""
-
-    column: Column
-    duration: Column | None = None
-    sign: int = 1
-
-
 def parse_map(text: str) -> Mapping:
     """Read `src=a,dst=b,time=c:ms`; UsageError if it makes no sense."""
     found: dict[str, Any] = {}
@@ -121,17 +113,17 @@ def parse_map(text: str) -> Mapping:
     for item in filter(None, (item.strip() for item in text.split(","))):
         role, equals, name = item.partition("=")
         if not equals or role not in ROLES:
-            raise UsageError(f"{_option(text)}: {item!r}: write it like {EXAMPLE}; it may name {', '.join(ROLES)}")
+            raise UsageError(f"{map_option(text)}: {item!r}: write it like {EXAMPLE}; it may name {', '.join(ROLES)}")
         if role in found:
-            raise UsageError(f"{_option(text)}: {role} is given twice")
+            raise UsageError(f"{map_option(text)}: {role} is given twice")
         if not name and role == "time":
             untimed = True
             continue
         if not name:
-            raise UsageError(f"{_option(text)}: {role}= names no column")
+            raise UsageError(f"{map_option(text)}: {role}= names no column")
         found[role] = _column(role, name)
     if not found and not untimed:
-        raise UsageError(f"{_option(text)}: it names no column; write it like {EXAMPLE}")
+        raise UsageError(f"{map_option(text)}: it names no column; write it like {EXAMPLE}")
     return Mapping(**found, untimed=untimed)
 
 
@@ -190,26 +182,6 @@ def usual_details(columns: Sequence[str]) -> Mapping:
     return Mapping(proto=_first(PROTOCOLS, known), sport=sport, dport=dport, flags=_first(FLAGS, known))
 
 
-def row_times(found: Mapping, which: str, columns: Sequence[str], file: str) -> RowTimes | None:
-    """Return how the start or the end of each row is found (`which`), None if rows have no time.
-
-    InputError if there are times, but not that one.
-    """
-    if not found.has_time:
-        return None
-    wanted, other, sign = (found.time, found.time_end, -1) if which == "start" else (found.time_end, found.time, 1)
-    if wanted is not None:
-        return RowTimes(wanted)
-    assert other is not None
-    if found.duration is not None:
-        return RowTimes(other, found.duration, sign)
-    role = "time" if which == "start" else "time_end"
-    way = _option(f"{role}=COLUMN") if which == "start" else f"{_option(f'{role}=COLUMN')} or duration=COLUMN"
-    raise InputError(
-        f"the {which} of its rows is not known; name its column: {way}; {columns_found(columns)}", file=file
-    )
-
-
 def has_usual_names(columns: Sequence[str]) -> bool:
     return _pair(ENDS, {name.strip().lower(): name for name in columns})[0] is not None
 
@@ -243,7 +215,7 @@ def named(asked: Mapping, columns: Sequence[str], file: str) -> Mapping:
                 name = columns[int(name) - 1]
             else:
                 raise InputError(
-                    f"{_option(f'{role}={column.name}')}: it has no such column; {columns_found(columns)}", file=file
+                    f"{map_option(f'{role}={column.name}')}: it has no such column; {columns_found(columns)}", file=file
                 )
         found[role] = Column(name, column.unit)
     return replace(asked, **found)
@@ -264,8 +236,8 @@ def _wanted(found: Mapping, missing: Sequence[str]) -> str:
     items = [f"{role}=COLUMN" for role in missing]
     if not found.has_time:
         items.append("time=COLUMN")
-    return _option(",".join(items))
+    return map_option(",".join(items))
 
 
-def _option(text: str) -> str:
+def map_option(text: str) -> str:
     return either(f"--map {text}", f'map="{text}"')

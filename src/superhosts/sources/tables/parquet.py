@@ -40,10 +40,10 @@ from superhosts.sources.tables.arrow import (
     arrays_of,
     arrow_errors,
     block_of,
+    columns_wanted,
     has_gaps,
     placed,
     times_of,
-    wanted_of,
 )
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import RowBlock, TableFormat
@@ -96,20 +96,21 @@ class ParquetReader:
                 self._metadata = first.metadata
                 columns = [self._metadata.schema.column(i) for i in range(len(self._metadata.schema))]
                 self.columns: Sequence[str] = [column.path for column in columns if column.max_repetition_level == 0]
-            self._wanted = wanted_of(self.columns, options, self._name)
+            self._wanted = columns_wanted(self.columns, options, self._name)
+            ends = self._wanted.src[0].name, self._wanted.dst[0].name
             self._check_chunks()
             details = () if self._wanted.details is None else self._wanted.details.columns()
-            may_be_text = self._wanted.src, self._wanted.dst, *details
+            may_be_text = *ends, *details
             self._texts = {
                 column.path: i
                 for i, column in enumerate(columns)
                 if column.path in may_be_text and column.physical_type == "BYTE_ARRAY"
             }
-            self._pages = PlainPages(self._places, first, (self._wanted.src, self._wanted.dst))
+            self._pages = PlainPages(self._places, first, ends)
         except BaseException:
             self._places.close()
             raise
-        self.has_time = self._wanted.times is not None
+        self.has_time = bool(self._wanted.time)
         self._files: dict[tuple[str, ...], list[Any]] = {(): [first]}  # that no thread reads, by their dictionaries
         self._rows_read = 0
         workers = min(thread_count(options.threads), MOST_THREADS)
@@ -157,7 +158,7 @@ class ParquetReader:
         with arrow_errors(self._name, WHAT):
             try:
                 opened = self._open_file(self._metadata, file=file, pre_buffer=True)
-                opened.read_row_groups(groups, columns=self._wanted.columns, use_threads=False)
+                opened.read_row_groups(groups, columns=self._wanted.names(), use_threads=False)
             except Exception:
                 if not file.was_asked:  # which comes after all descriptions
                     raise
@@ -183,7 +184,7 @@ class ParquetReader:
         has_details = self._wanted.details is not None  # which pages do not give
         if not has_details and (blocks := self._read_pages(groups)):
             return blocks
-        return self._convert(self._table(groups, self._wanted.columns).to_batches(), groups[0].begin)
+        return self._convert(self._table(groups, self._wanted.names()).to_batches(), groups[0].begin)
 
     def _read_pages(self, groups: list[Group]) -> list[RowBlock]:
         """Return rows with addresses that need no Arrow arrays; none if they do, or if a row may be bad."""
@@ -191,12 +192,12 @@ class ParquetReader:
         if ends is None:
             return []
         src, dst = ends
-        if not self._wanted.time_columns:
+        if not self._wanted.times():
             return [RowBlock(src, dst, None)]
         blocks, begin = [], 0
-        for batch in self._table(groups, self._wanted.time_columns).to_batches():
+        for batch in self._table(groups, self._wanted.times()).to_batches():
             with measured("parse"), arrow_errors(self._name, WHAT):
-                times = times_of(arrays_of(batch, self._wanted.time_columns), self._wanted)
+                times = times_of(arrays_of(batch, self._wanted.times()), self._wanted)
             if has_gaps(times):
                 return []
             end = begin + len(batch)
@@ -220,7 +221,7 @@ class ParquetReader:
         with arrow_errors(self._name, WHAT):
             dictionaries = self._dictionaries([group])
             file = self._open_file(self._metadata, buffer_size=_BUFFER, read_dictionary=dictionaries)
-            batches = file.iter_batches(BATCH_ROWS, [group.number], self._wanted.columns, use_threads=False)
+            batches = file.iter_batches(BATCH_ROWS, [group.number], self._wanted.names(), use_threads=False)
         begin = group.begin
         while True:
             with arrow_errors(self._name, WHAT), measured("read"):

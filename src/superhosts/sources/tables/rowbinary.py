@@ -13,23 +13,29 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn, Bytes, Ends, Kinds, Words, parse_address
+from superhosts.core.columns.addresses import Bytes, Ends, Rows
+from superhosts.core.columns.column import Column as TableColumn
+from superhosts.core.columns.column import Text, from_packed
+from superhosts.core.columns.hosts import ends_of
 from superhosts.core.pairs import Details, Times
 from superhosts.core.text import either, setting
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
 from superhosts.sources.input import Opens
 from superhosts.sources.stream import Stream
-from superhosts.sources.tables.details import Numbers, details_of, details_of_columns, of_integers, of_places
-from superhosts.sources.tables.mapping import UNITS, Column, resolve, row_times
+from superhosts.sources.tables.details import details_of_columns
+from superhosts.sources.tables.knownlogs import CSV
+from superhosts.sources.tables.mapping import UNITS, Column
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.source import BadRow, RowBlock
 from superhosts.sources.tables.textscan import Places
 from superhosts.sources.tables.times import parse_times, scale_floats, scale_integers
+from superhosts.sources.tables.wanted import wanted_of
 
 BUFFER = 1 << 20  # bytes that are read before their rows are returned; a row may be larger
 LARGEST = 1 << 28  # bytes of one row
@@ -95,6 +101,19 @@ class Field:
         if self.type.startswith("DateTime"):
             return UNITS["s"]
         return _DAY if self.type.startswith("Date") else 0
+
+    def column(self, data: Bytes, places: Places) -> TableColumn:
+        """Return values, given where they begin and end."""
+        starts, ends = np.ascontiguousarray(places.T)
+        valid = starts >= 0 if self.nullable else None
+        if self.reading == TEXT:
+            return TableColumn(Text(data, np.maximum(starts, 0), np.where(starts < 0, 0, ends)), self.name, valid)
+        packed = np.empty((len(starts), self.width), np.uint8)
+        gather(data, starts, packed)
+        if self.reading == BIG or self.width == 16:
+            return TableColumn(from_packed(packed if self.reading == BIG else packed[:, ::-1]), self.name, valid)
+        kind = "f" if self.is_float else "i" if self.is_signed else "u"
+        return TableColumn(packed.view(f"<{kind}{self.width}")[:, 0], self.name, valid)
 
 
 def parse_schema(text: str, *, typed: bool = True) -> list[Field]:
@@ -221,25 +240,22 @@ class RowBinaryReader:
         try:
             self.fields = list(fields) or read_header(self._bytes, self._name)
             self.columns: Sequence[str] = [field.name for field in self.fields]
-            mapping = resolve(options.map, self.columns, self._name)
             # A duration is not added: whoever writes rows can write the time that counts.
-            times = row_times(replace(mapping, duration=None), options.row_time, self.columns, self._name)
-            self._time = None if times is None else times.column
+            wanted = wanted_of(CSV, self.columns, options, self._name, durations=False)
+            self._time = wanted.time[0] if wanted.time else None
             self._roles = {
-                role: self._number(role, column)
-                for role, column in (("src", mapping.src), ("dst", mapping.dst), ("time", self._time))
-                if column is not None
+                role: self._number(role, fields[0])
+                for role, fields in (("src", wanted.src), ("dst", wanted.dst), ("time", wanted.time))
+                if fields
             }
-            names = [self.columns[number] for number in self._roles.values()]
-            self._details = details_of(None, self.columns, options, names, self._name)
         except BaseException:
             self._stream.close()
             raise
         self.has_time = self._time is not None
         self._width = row_width(self.fields)
-        if self._details is not None:
-            names += self._details.columns()
-        self._wanted = [self.columns.index(name) for name in dict.fromkeys(names)]
+        self._details = wanted.details
+        details = [] if wanted.details is None else [self.columns.index(name) for name in wanted.details.columns()]
+        self._wanted = list(dict.fromkeys([*self._roles.values(), *details]))
 
     def read(self) -> RowBlock | None:
         while True:
@@ -301,9 +317,7 @@ class RowBinaryReader:
             start = int(where[0, 0])
             strided: NDArray[np.uint32] = np.ndarray((len(where),), "<u4", data.data, start, (self._width,))
             return strided.astype(np.uint32)  # a copy: the buffer is filled again
-        kinds, words = np.empty(len(where), np.uint8), np.empty((len(where), 2), np.uint64)
-        read_addresses(data, where, field.reading, field.is_signed, kinds, words)
-        return AddressColumn(kinds, words)
+        return ends_of(field.column(data, where))
 
     def _times(self, data: Bytes, places: dict[int, Places]) -> Times | None:
         if self._time is None:
@@ -313,28 +327,29 @@ class RowBinaryReader:
             return parse_times(
                 [None if start < 0 else data[start:end].tobytes() for start, end in where.tolist()], unit
             )
+        column = field.column(data, where)
+        values: Any = column.values
+        numbers = values.astype(np.float64 if field.is_float else np.int64)
+        if column.valid is not None:
+            numbers[~column.valid] = -1
         if field.is_float:
-            is_there = where[:, 0] >= 0
-            floats = np.full(len(where), -1.0)
-            floats[is_there] = data[where[is_there, :1] + np.arange(field.width)].view(f"<f{field.width}")[:, 0]
-            return scale_floats(floats, UNITS.get(unit, 0))
-        return scale_integers(_integers(data, where, field), UNITS[unit] if unit else field.factor)
+            return scale_floats(numbers, UNITS.get(unit, 0))
+        return scale_integers(numbers, UNITS[unit] if unit else field.factor)
 
     def _read_details(self, data: Bytes, places: dict[int, Places], count: int) -> Details | None:
-        fields = self._details
-        if fields is None:
+        if self._details is None:
             return None
 
-        def read(name: str, what: int) -> Numbers:
+        def read(name: str) -> TableColumn | None:
             number = self.columns.index(name)
-            field, where = self.fields[number], places[number]
+            field = self.fields[number]
             if field.array or field.reading == OPAQUE or (field.reading == LITTLE and field.width > 8):
-                return np.full(count, -1, np.int64)
-            if field.reading == LITTLE:
-                return of_integers(_integers(data, where, field), what)
-            return of_places(data, where, what, fields.codes)  # Zeros fill up a FixedString, and are blanks.
+                return None
+            if field.reading == BIG:  # Zeros fill up a FixedString, and are blanks.
+                field = replace(field, reading=TEXT)
+            return field.column(data, places[number])
 
-        return details_of_columns(fields, count, read)
+        return details_of_columns(self._details, count, read)
 
     def _text(self, data: Bytes, places: dict[int, Places], index: int) -> str:
         shown = []
@@ -398,12 +413,6 @@ def _bad_header(name: str) -> InputError:
     return InputError(f"does not begin with names and types of columns; {way}", file=name)
 
 
-def _integers(data: Bytes, where: Places, field: Field) -> Numbers:
-    numbers = np.empty(len(where), np.int64)
-    read_integers(data, where, field.is_signed, numbers)
-    return numbers
-
-
 @compiled
 def walk(data: Bytes, widths: Places, nullable: NDArray[np.bool_], slots: Places, places: NDArray[np.int64]) -> Places:
     """Find values in rows one behind the other; return the number of rows, the bytes they take and why it ended.
@@ -453,61 +462,8 @@ def walk(data: Bytes, widths: Places, nullable: NDArray[np.bool_], slots: Places
 
 
 @compiled
-def _little(data: Bytes, start: int, end: int) -> np.uint64:
-    """Return up to eight bytes as a number, the first one lowest."""
-    value = np.uint64(0)
-    for i in range(end - start):
-        value |= np.uint64(data[start + i]) << np.uint64(8 * i)
-    return value
-
-
-@compiled
-def _big(data: Bytes, start: int, end: int) -> np.uint64:
-    """Return up to eight bytes as a number, the first one highest."""
-    value = np.uint64(0)
-    for i in range(start, end):
-        value = value << np.uint64(8) | np.uint64(data[i])
-    return value
-
-
-@compiled
-def read_addresses(data: Bytes, places: Places, reading: int, signed: bool, kinds: Kinds, words: Words) -> None:
-    """Read a column of addresses: numbers in either byte order, or text.
-
-    A number of 16 bytes is IPv6, unless IPv4 is mapped to it; a shorter one is IPv4, and no address from 2^32 on.
-    """
-    zero = np.uint64(0)
-    for i in range(len(places)):
-        start, end = places[i, 0], places[i, 1]
-        kind, high, low = 0, zero, zero
-        if start >= 0:
-            if reading == LITTLE:
-                low = _little(data, start, min(end, start + 8))
-                if end - start == 16:
-                    high, kind = _little(data, start + 8, end), 6
-                elif low >> np.uint64(32) == zero and not (signed and data[end - 1] > 127):
-                    kind = 4
-            elif reading == BIG:
-                if end - start == 16:
-                    high, low, kind = _big(data, start, start + 8), _big(data, start + 8, end), 6
-                else:
-                    low, kind = _big(data, start, end), 4
-            else:
-                kind, high, low = parse_address(data, start, end)
-            if kind == 6 and high == zero and low >> np.uint64(32) == np.uint64(0xFFFF):
-                kind, low = 4, low & np.uint64(0xFFFFFFFF)
-        kinds[i] = kind
-        words[i, 0] = high
-        words[i, 1] = low
-
-
-@compiled
-def read_integers(data: Bytes, places: Places, signed: bool, numbers: NDArray[np.int64]) -> None:
-    """Read whole numbers of at most eight bytes; -1 for a missing one and for those from 2^63 on."""
-    for i in range(len(places)):
-        start, end = places[i, 0], places[i, 1]
-        numbers[i] = -1
-        if start >= 0:
-            value = np.int64(_little(data, start, end))
-            if value >= 0 and not (signed and data[end - 1] > 127):
-                numbers[i] = value
+def gather(data: Bytes, starts: Rows, values: NDArray[np.uint8]) -> None:
+    """Copy the values that begin at these places, a row for each; zeros for those that are missing."""
+    for i in range(len(starts)):
+        for j in range(values.shape[1]):
+            values[i, j] = data[starts[i] + j] if starts[i] >= 0 else 0

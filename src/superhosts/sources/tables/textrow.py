@@ -1,10 +1,8 @@
-"""Which fields of a text are wanted, and the row that those of one line make: two addresses and a time.
+"""The row that the wanted fields of a line of text make: two addresses and a time.
 
-`wanted_of` names the fields by what they mean: what the caller maps, then candidates of the log's description that are
-there, then the usual names (`mapping.resolve`). Several names for one thing are tried in their order, line by line: a
-log with an IPv4 and an IPv6 column, or an event that has the start of its flow or only a time of its own. `make_roles`
-gives each field a slot. The compiled loop of a format (delimited.py, jsonlines.py) finds where the wanted fields of a
-line begin and end, and `read_row`, compiled into it, makes a row of them.
+`make_roles` gives each field that is wanted (wanted.py) a slot. The compiled loop of a format (delimited.py,
+jsonlines.py) finds where the wanted fields of a line begin and end, and `read_row`, compiled into it, makes a row of
+them.
 
 A row whose source and destination are both unset (empty, "-", null) is a record without addresses, such as NODATA of a
 cloud's flow log, and one that has MAC addresses is not IP: neither is bad.
@@ -12,8 +10,6 @@ cloud's flow log, and one that has MAC addresses is not IP: neither is bad.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,15 +17,12 @@ from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import Kinds, Words, parse_at
 from superhosts.core.pairs import Details, Times
-from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at, number_at
-from superhosts.sources.tables.details import DIRECTION, DetailFields, DetailRoles, details_of, numbers_table
-from superhosts.sources.tables.knownlogs import Log
-from superhosts.sources.tables.mapping import UNITS, Column, Mapping, columns_found, has_usual_names, resolve, row_times
-from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.details import DIRECTION, DetailRoles, numbers_table
 from superhosts.sources.tables.textscan import read_digits, short_word
 from superhosts.sources.tables.times import NO_TIME, UNIT_DIGITS, parse_duration, parse_time
+from superhosts.sources.tables.wanted import Wanted
 
 Bytes = NDArray[np.uint8]
 Tally = NDArray[np.int64]
@@ -65,33 +58,6 @@ _UNSET = tuple(
 )
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Columns or keys by what they mean, the preferred ones first."""
-
-    src: tuple[Column, ...]
-    dst: tuple[Column, ...]
-    time: tuple[Column, ...] = ()
-    duration: tuple[Column, ...] = ()  # none if the sign is 0
-    sign: int = 0  # 1: the duration is added to the time, -1: it is subtracted
-    kind: str = ""  # the field that says what a record is
-    kinds: tuple[str, ...] = ()  # and those that count
-    details: DetailFields | None = None  # None: not wanted
-
-    def used(self) -> list[str]:
-        fields = [*self.src, *self.dst, *self.time, *self.duration]
-        return [column.name for column in fields] + ([self.kind] if self.kind else [])
-
-    def names(self) -> list[str]:
-        return [*self.used(), *(name for names in self.more() for name in names)]
-
-    def more(self) -> list[tuple[str, ...]]:
-        """Return the fields of details, role by role; a direction that is the kind of a record is not among them."""
-        if self.details is None:
-            return []
-        return [tuple(name for name in names if name != self.kind) for names in self.details.names]
-
-
 def make_roles(wanted: Wanted) -> Roles:
     src = len(wanted.src)
     dst = src + len(wanted.dst)
@@ -122,83 +88,6 @@ def make_detail_roles(wanted: Wanted) -> DetailRoles | None:
     if wanted.kind in wanted.details.names[DIRECTION]:
         bounds[DIRECTION] = first - 1, first  # The kind is the last of the others.
     return DetailRoles(first, numbers_table(tuple(bounds)).ctypes.data, wanted.details.codes)
-
-
-def check_ends(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> None:
-    """Raise InputError if these columns have no end and the program has another log that would do."""
-    asked, known = options.map or Mapping(), {name.strip().lower() for name in columns}
-    has_ends = known.intersection((*log.src, *log.dst)) or has_usual_names(columns)
-    if log.advice and not has_ends and asked.src is None and asked.dst is None:
-        raise InputError(f"{log.advice}; {columns_found(columns)}", file=file)
-
-
-def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
-    """Return what is wanted of a table with these columns. InputError says which are missing."""
-    asked = options.map or Mapping()
-    known = {name.strip().lower(): name for name in reversed(columns)}
-
-    def present(role: str, names: tuple[str, ...]) -> tuple[Column, ...]:
-        given: Column | None = getattr(asked, role)
-        fields = [given] if given is not None else [as_column(name) for name in names]
-        return tuple(Column(known[field.name.lower()], field.unit) for field in fields if field.name.lower() in known)
-
-    src, dst = present("src", log.src), present("dst", log.dst)
-    start, end, duration = (
-        present(role, names) for role, names in (("time", log.start), ("time_end", log.end), ("duration", log.duration))
-    )
-    if not log.src or not src or not dst:
-        found = resolve(asked, columns, file)
-        src, dst, start, end, duration = (
-            () if column is None else (column,)
-            for column in (found.src, found.dst, found.time, found.time_end, found.duration)
-        )
-    else:
-        resolve(replace(asked, src=src[0], dst=dst[0]), columns, file)  # checks what was asked for
-    if asked.untimed:
-        start = end = ()
-    elif asked.time is not None:
-        end = () if asked.time_end is None else end
-        duration = () if asked.duration is None else duration
-    if not log.start or asked.has_time:  # Records of a known log may have one time only.
-        known_times = Mapping(time=_one(start), time_end=_one(end), duration=_one(duration))
-        row_times(known_times, options.row_time, columns, file)
-    time, sign = _time(start, end, duration, options.row_time)
-    wanted = Wanted(src, dst, time, duration if sign else (), sign, log.kind if log.kind in columns else "", log.kinds)
-    _check_distinct(wanted, columns, file)
-    return replace(wanted, details=details_of(log, columns, options, wanted.used(), file))
-
-
-def _one(columns: tuple[Column, ...]) -> Column | None:
-    return columns[0] if columns else None
-
-
-def _check_distinct(wanted: Wanted, columns: Sequence[str], file: str) -> None:
-    """Raise InputError if one column is to mean two things."""
-    seen: dict[str, str] = {}
-    roles = ("src", wanted.src), ("dst", wanted.dst), ("time", wanted.time), ("duration", wanted.duration)
-    for role, fields in roles:
-        for name in dict.fromkeys(column.name for column in fields):
-            if name in seen:
-                raise InputError(
-                    f"{seen[name]} and {role} are the same column, {name}; {columns_found(columns)}", file=file
-                )
-            seen[name] = role
-
-
-def as_column(text: str) -> Column:
-    name, colon, unit = text.rpartition(":")
-    return Column(name, unit) if colon and unit in UNITS else Column(text)
-
-
-def _time(
-    start: tuple[Column, ...], end: tuple[Column, ...], duration: tuple[Column, ...], which: str
-) -> tuple[tuple[Column, ...], int]:
-    """Return the fields that are the time of a row, and whether its duration is added (1) or subtracted (-1)."""
-    if which == "start":
-        return (start, 0) if start or not end else (end, -1 if duration else 0)
-    if end:
-        return (*end, *(column for column in start if column not in end)), 0
-    return start, 1 if start and duration else 0
 
 
 class Roles(NamedTuple):

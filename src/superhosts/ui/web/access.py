@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from superhosts.ui.endpoint import Place
+from superhosts.core.units import Place
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 LEAST_TOKEN = 16  # characters of a token that somebody has chosen

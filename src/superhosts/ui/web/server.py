@@ -16,7 +16,8 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from superhosts.ui.endpoint import Place, listen
+from superhosts.core.units import Place
+from superhosts.ui.endpoint import listen
 from superhosts.ui.view import View
 from superhosts.ui.web.access import Access
 from superhosts.ui.web.answers import Answers
