@@ -20,7 +20,7 @@ from superhosts.core.notices import Notice
 from superhosts.core.results import Selection
 from superhosts.core.units import parse_place
 from superhosts.detectors.arguments import check_threshold
-from superhosts.errors import InputError, MissingExtraError, OutputError, SuperhostsError
+from superhosts.errors import InputError, OutputError, SuperhostsError, import_extra
 from superhosts.fleet.sites import is_wrong
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.console import tell
@@ -215,11 +215,7 @@ class Dashboard:
 
 
 def check_installed(name: str) -> None:
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(name, "web") from error
+    import_extra(name, "web", "starlette", "uvicorn")
 
 
 def _read_token(path: Path) -> str:

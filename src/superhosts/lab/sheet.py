@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 from superhosts.core.text import short_count
-from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.errors import OutputError, UsageError, import_extra
 
 WIDTH = 3.4  # inches: one column of a paper with two
 CAPTION_WIDTH = 62  # characters of a line under a figure
@@ -101,11 +101,8 @@ def key_words(prints: Iterable[str]) -> str:
 
 def new_figure(height: float) -> Any:
     """Return an empty figure of matplotlib. Raise MissingExtraError if matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("a figure", "figures") from error
-    return Figure(figsize=(WIDTH, height), layout="constrained")
+    figures = import_extra("a figure", "figures", "matplotlib.figure")
+    return figures.Figure(figsize=(WIDTH, height), layout="constrained")
 
 
 def prepare_folder(folder: Path) -> None:

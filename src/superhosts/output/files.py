@@ -27,7 +27,7 @@ from typing import Any
 from superhosts.core.files import Replacement, output_errors, read_state, replaceable, write_json
 from superhosts.core.results import to_arrow
 from superhosts.core.times import window_name
-from superhosts.errors import MissingExtraError, OutputError
+from superhosts.errors import OutputError, import_extra
 from superhosts.output.delivery import PATIENCE, BackgroundOutput, DeliveryOptions, ReportBatch
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
 from superhosts.output.formats import Csv, JsonLines
@@ -90,11 +90,7 @@ class ReplacedFile(Destination):
 
 
 def _import_parquet() -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("Parquet output", "tables") from error
-    return pyarrow.parquet
+    return import_extra("Parquet output", "tables", "pyarrow.parquet")
 
 
 class ParquetFolder(Destination):

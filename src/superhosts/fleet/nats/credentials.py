@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from superhosts.errors import MissingExtraError, UsageError
+from superhosts.errors import UsageError, import_extra
 from superhosts.fleet.names import check_site
 
 
@@ -244,11 +244,7 @@ def _public_half(seed: bytes, place: str) -> str:
 
 
 def _nkeys() -> Any:
-    try:
-        import nkeys
-    except ImportError:
-        raise MissingExtraError("keys for a broker", "fleet") from None
-    return nkeys
+    return import_extra("keys for a broker", "fleet", "nkeys")
 
 
 def format_address(host: str, port: int) -> str:
