@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.files import Replacement, output_errors, read_state, replaceable, write_json
+from superhosts.core.files import Replacement, os_errors, output_errors, read_state, replaceable, write_json
 from superhosts.core.results import to_arrow
 from superhosts.core.times import window_name
 from superhosts.errors import OutputError, import_extra
@@ -97,11 +97,9 @@ class ParquetFolder(Destination):
     def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
         super().__init__(str(address), run)
         self.folder = Path(address)
-        try:
+        with os_errors(f"{self.folder}: cannot be made"):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(0o700, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{self.folder}: cannot be made: {error.strerror}") from error
         # Report a missing package or permission now, not when the first window closes.
         ReplacedFile(self.folder / "probe.parquet", run, private=True).abandon()
 

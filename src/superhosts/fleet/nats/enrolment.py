@@ -23,7 +23,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
-from superhosts.core.files import read_json, write_json, write_private
+from superhosts.core.files import os_errors, read_json, write_json, write_private
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError, UsageError
@@ -109,12 +109,10 @@ def token_of(folder: Path, site: str) -> Path:
 
 def read_sites(folder: Path) -> dict[str, str]:
     path = folder / SITES
-    try:
+    with os_errors(f"{path}: cannot be read", UsageError):
         content = read_json(path)
         if content is None and not path.exists():
             return {}
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content.values()):
         raise UsageError(f"{path}: damaged; restore it, or remove it and enroll the sites again")
     return {check_site(site): key for site, key in content.items()}
