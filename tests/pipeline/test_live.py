@@ -45,9 +45,9 @@ from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import Limits
 from superhosts.sources import readers
 from superhosts.sources.base import Pace, Source, SourceCounters
-from superhosts.sources.capture import CaptureSource, open_capture
+from superhosts.sources.capture import CAPTURES, capture_format, open_capture
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.input import Input
+from superhosts.sources.input import FileSource, Input
 from superhosts.sources.open import open_inputs
 from superhosts.sources.readers import EventClock, Following
 from traffic import MINUTES, NOON, everything, packet, talk, three_windows, write
@@ -412,7 +412,7 @@ def test_two_folders_with_a_backlog_go_side_by_side(live: Start, tmp_path: Path)
     for name, part in (("a", frames[::2]), ("b", frames[1::2])):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "0", part)
-    slow, fast = Slow(tmp_path / "a", block_bytes=4096, pace=QUICK), folder(tmp_path / "b")
+    slow, fast = Slow(tmp_path / "a", lambda *_: capture_format(4096), pace=QUICK), folder(tmp_path / "b")
     begun = threading.Event()
 
     def wait() -> None:
@@ -616,7 +616,7 @@ def test_a_stop_yields_what_a_pipe_has_given(pipe: Pipes, live: Start) -> None:
     assert [result.partial for result in run.results] == [False, True, True]
 
 
-class Flood(CaptureSource):
+class Flood(FileSource):
     """A pipe that never waits: a flood that this machine holds up is one all the same."""
 
     def waits(self) -> bool:
@@ -626,7 +626,7 @@ class Flood(CaptureSource):
 def test_a_stop_in_the_middle_of_a_flood_ends(pipe: Pipes, live: Start) -> None:
     end = pipe()
     pace = replace(QUICK, drain=SOON)  # the end of the reader is waited for, however slow this machine is
-    run = live(Flood(Input(end.path)), pace=pace)
+    run = live(Flood(Input(end.path), lambda _: CAPTURES), pace=pace)
     stopped, frames = threading.Event(), some(400)
 
     def flood() -> None:
@@ -668,7 +668,7 @@ def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes) -> N
     for grace in (None, 30.0):
         for before in (0, 7):  # packets that have come when it is stopped; without any it waits for the first
             end = pipe()
-            run = Live([CaptureSource(Input(end.path, pace))], grace=grace, pace=pace)
+            run = Live([open_capture(Input(end.path, pace))], grace=grace, pace=pace)
             end.send(some(before))
             run.read(before)
             run.until(run.scan.sources[0].waits)

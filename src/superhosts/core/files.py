@@ -187,6 +187,13 @@ def is_plain(path: Path) -> bool:
         return False
 
 
+def copy_durably(source: Path, target: Path, *, shared: bool = False) -> None:
+    """Copy a plain file, which appears under its new name at once or not at all."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    copy_synced(source, temporary, shared=shared)
+    rename_durably(temporary, target)
+
+
 def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
     handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as read:
@@ -293,17 +300,14 @@ def _read_plain(path: Path) -> bytes:
         return file.read()
 
 
-def read_state(path: Path, fits: Callable[[Any], bool], say: Callable[[str], None]) -> Any:
-    """Read a state file, None if there is none. If it is unusable or does not pass `fits`, set it aside and report."""
+def read_state(path: Path, check: Callable[[Any, str], Any], say: Callable[[str], None]) -> Any:
+    """Read a state file, None if there is none. One that does not pass `check` (core/fields.py) is set aside."""
     try:
-        content = parse_json(path)
-        if fits(content):
-            return content
-        why = "its content is not what this program writes"
+        return check(parse_json(path), "")
     except FileNotFoundError:
         return None
-    except ValueError:
-        why = "damaged"
+    except (ValueError, LookupError, OverflowError, TypeError) as error:
+        why = f"not what this program writes ({printable(error, 100)})"
     except OSError as error:
         why = f"cannot be read: {error.strerror or error}"
     set_aside_and_report(path, why, say)

@@ -18,13 +18,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from superhosts.core.files import (
-    copy_synced,
+    copy_durably,
     is_open_to_others,
     is_plain_folder,
     make_folder,
     os_errors,
     parse_json,
-    rename_durably,
     sync_folder,
     write_json,
 )
@@ -213,9 +212,7 @@ class Archive:
     def _keep(self, path: Path, target: Path) -> None:
         """Copy a file into the archive. A hard link would share any damage to the file."""
         make_folder(target.parent)
-        temporary = target.with_name(f".{target.name}.tmp")
-        copy_synced(path, temporary)
-        rename_durably(temporary, target)
+        copy_durably(path, target)
 
 
 def _written(path: Path) -> float:

@@ -125,8 +125,6 @@ class SlidingWindows:
         self._fresh: tuple[Pane, Sketch] | None = None  # the pane that was merged last
         self._queue = PaneQueue()
         self._queued: list[Pane] = []
-        self._made: tuple[str, HubReport] | None = None  # a window's report that is in progress on disk
-        self._is_out = False  # all destinations have that report
         self._due: dict[int, set[str]] = {}  # window → sites that wait for its report
         with os_errors(f"{self._folder}: cannot be made"):
             make_folder(self._folder)
@@ -169,20 +167,13 @@ class SlidingWindows:
 
     def issue(self, window: str, report: Callable[[HubReport], None]) -> None:
         """Report a window. Its rows are on disk before, the fact that it is done after."""
-        if self._made is None or self._made[0] != window:
-            self._made = None  # release its memory first
-            found = self._in_progress(window) or self._make(window)
-            if found is None:  # nothing is left of it: its panes are gone, and so are the rows of its report
-                self._change(window, issuing=None)
-                self._due.pop(self._grid.number_of_window(window), None)
-                return
-            self._made, self._is_out = (window, found), False
-        if not self._is_out:
-            report(self._made[1])
-            self._is_out = True
+        number, found = self._grid.number_of_window(window), self._in_progress(window) or self._make(window)
+        if found is None:  # nothing is left of it: its panes are gone, and so are the rows of its report
+            self._change(window, issuing=None)
+            self._due.pop(number, None)
+            return
+        report(found)
         self._change(window, issued=self._ledger(window).issuing, issuing=None)
-        self._made = None
-        number = self._grid.number_of_window(window)
         sites = self._due.pop(number)
         self._examine(number, sites)  # a report from before a crash may lack what came since
 
