@@ -323,12 +323,10 @@ class RowBinaryReader:
         if self._time is None:
             return None
         field, where, unit = self.fields[self._roles["time"]], places[self._roles["time"]], self._time.unit
-        if field.reading == TEXT:
-            return parse_times(
-                [None if start < 0 else data[start:end].tobytes() for start, end in where.tolist()], unit
-            )
         column = field.column(data, where)
         values: Any = column.values
+        if field.reading == TEXT:
+            return parse_times(values, unit)
         numbers = values.astype(np.float64 if field.is_float else np.int64)
         if column.valid is not None:
             numbers[~column.valid] = -1
