@@ -143,7 +143,7 @@ def fill_paragraphs(text: str) -> str:
     return re.sub(r"(?<!\n)\n(?=\S)", " ", re.sub(r"\n{3,}", "\n\n", inspect.cleandoc(text)))
 
 
-def as_function(options: type, body: Callable[[Any], None], help: str) -> Callable[..., None]:
+def as_function(options: type, body: Callable[[Any], None], help: str = "") -> Callable[..., None]:
     """Return a function with one parameter per option, which calls the body with an object of the class."""
     kinds, parameters = get_type_hints(options), []
     for name, each in declared(options).items():
