@@ -249,6 +249,7 @@ def test_folders_that_others_can_write_are_passed_over_and_a_chosen_one_is_refus
         assert [toy.call("below", 5), toy.call("below", 5)] == [(1005, True), (1005, False)]  # in the user's folder
         assert str(toy.folder / "__pycache__") in distrusted
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "chosen"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     toy.call("below", 5)
     [folder] = (tmp_path / "chosen").iterdir()
     folder.chmod(0o1777)

@@ -443,7 +443,16 @@ class Detector(Storable, ABC):
 
     @classmethod
     def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        raise NotImplementedError
+        """Return an empty detector of this kind, for the content of a file."""
+        make: Any = cls
+        made: Self = make(**cls._arguments_for(kind), key=secret, device=place.device, threads=place.threads)
+        if kind.format.keys is None:
+            made.format = kind.format
+        return made
+
+    @classmethod
+    def _arguments_for(cls, kind: Kind) -> dict[str, Any]:
+        return {"geometry": kind.geometry}
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
