@@ -96,7 +96,7 @@ class Detector(Storable, ABC):
             self._names = HostNames(most_names, make_key(secret), self._text_key)
 
     @classmethod
-    def for_scan(cls, threshold: float, **arguments: Any) -> Self:
+    def for_scan(cls, threshold: float, /, **arguments: Any) -> Self:
         """Return a detector for a scan that reports hosts of at least `threshold` peers."""
         return cls(**arguments)
 
