@@ -26,7 +26,7 @@ from superhosts.core import defaults
 from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.core.units import SECOND, parse_count
-from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.errors import OutputError, UsageError, import_extra
 from superhosts.jit.cache import compiled
 from superhosts.sources.synthetic.source import make_traffic
 from superhosts.sources.synthetic.traffic import Family, packet_blocks
@@ -79,7 +79,7 @@ def is_written_here(path: Path) -> bool:
 
     kind = capture_kind(path)
     if kind == ".parquet":
-        pa, pq = _arrow()
+        pa, pq = (import_extra("writing .parquet", "tables", name) for name in ("pyarrow", "pyarrow.parquet"))
         with contextlib.suppress(OSError, pa.ArrowException):
             return list(pq.read_schema(path).names) == ["time", "src", "dst"]
         return False
@@ -96,7 +96,7 @@ def _opened(part: Path, kind: str) -> Iterator[Callable[[PacketBlock], None]]:
     import zstandard
 
     if kind == ".parquet":
-        pa, pq = _arrow()
+        pa, pq = (import_extra("writing .parquet", "tables", name) for name in ("pyarrow", "pyarrow.parquet"))
         schema = pa.schema([("time", pa.timestamp("ns", "UTC")), ("src", pa.string()), ("dst", pa.string())])
         with pq.ParquetWriter(part, schema, compression="zstd") as writer:
             yield lambda block: writer.write_table(pa.table(_columns(block, pa), schema=schema))
@@ -109,15 +109,6 @@ def _opened(part: Path, kind: str) -> Iterator[Callable[[PacketBlock], None]]:
         with part.open("wb") as packed, compressor.stream_writer(packed) as stream:
             stream.write(_FILE_HEADER)
             yield lambda block: _write_all(stream, pack_block(block).data)
-
-
-def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtraError("writing .parquet", "tables") from None
-    return pa, pq
 
 
 def _write_all(file: Any, data: memoryview) -> None:
