@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from superhosts.sources.input import Input
+from superhosts.sources.input import FileSource, Input
 from superhosts.sources.tables.formats import table_format
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import TableSource
+from superhosts.sources.tables.source import table_files
 
 ROUNDS = 5
 ZEEK_FIELDS = [
@@ -92,7 +92,7 @@ def ours(path: Path, threads: int) -> int:
     source = Input(path)
     format = table_format(None, source.first_lines())
     assert format is not None
-    table = TableSource(source, format, TableOptions(threads=threads))
+    table = FileSource(source, lambda _: table_files(format, TableOptions(threads=threads)))
     return sum(len(batch) for block in table.blocks() for batch in block)
 
 

@@ -290,9 +290,6 @@ class Heard:
     async def publish(self, subject: str, data: bytes, headers: dict[str, str] | None = None) -> None:
         self.said.append((subject, data))
 
-    async def consumer_info(self, *names: str) -> Any:
-        raise nats.errors.TimeoutError
-
     async def stream_info(self, *names: str, **options: Any) -> StreamInfo:
         return StreamInfo(StreamConfig(), StreamState(0, 0, 0, 0, 0))  # an empty queue
 

@@ -181,6 +181,7 @@ class Reading:
         return self
 
     def _add(self, block: PacketBlock) -> None:
+        self.counters.count(block)
         for each in block:
             src, dst = each.src.tolist(), each.dst.tolist()
             if each.family == 6:

@@ -18,6 +18,7 @@ from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Pace, Source
+from superhosts.sources.capture import capture_format
 from superhosts.sources.folder import FolderSource
 from traffic import MINUTES, NOON, Frames, talk
 from waiting import wait_for
@@ -174,4 +175,4 @@ def batch_at(time: int) -> PacketBatch:
 
 
 def folder(path: Path, **options: Any) -> FolderSource:
-    return FolderSource(path, block_bytes=4096, pace=QUICK, **options)
+    return FolderSource(path, lambda *_: capture_format(4096), pace=QUICK, **options)

@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import shutil
-import stat
 import zlib
 from pathlib import Path
 from typing import Any
@@ -171,12 +170,6 @@ def test_an_edge_joins_with_nothing_but_a_token(tmp_path: Path, own_key: list[st
         assert "all users of this machine have access to this secret" in by_variable.err
         wait_for(lambda: rows(tmp_path / "found.jsonl"), "super hosts are reported")
         assert hub.end() == 0
-    kept = tmp_path / "spool" / "join"
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
-    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in kept.iterdir()} == {
-        "site.nk": 0o600,
-        "ca.crt": 0o600,
-    }
 
 
 class Following:

@@ -72,8 +72,7 @@ def test_each_merged_sketch_shows_that_the_hub_works(node: Node):
         if node.reports:
             stop.set()
 
-    node.hub.merging.on_add = lambda: merged.append(len(node.reports))
-    node.hub.run(stop, on_turn=on_turn)
+    node.hub.run(stop, on_turn=on_turn, on_merged=lambda: merged.append(len(node.reports)))
     assert merged == [0, 0, 0]
 
 

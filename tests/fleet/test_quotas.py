@@ -158,19 +158,6 @@ def test_messages_that_are_no_pieces_count_too(tmp_path: Path, broker: Broker, c
         eventually(lambda: receiver.counters.malformed == 60)
 
 
-def test_a_site_cannot_hold_up_a_sketch_of_another(tmp_path: Path, broker: Broker, clock: FakeTime) -> None:
-    """A piece that waits counts as arriving, but only one of the site itself."""
-    receiver = NatsReceiver(broker.options, print, cap=broker.cap, clock=clock.source.steady)
-    receiver.begin(KeepingIntake(tmp_path / "hub"))
-    mine, other = (noise(tmp_path, site).name for site in ("ams", "fra"))
-    for name in (mine, other, "junk"):
-        receiver.assembler.slow("ams", name)
-    assert receiver.assembler.is_arriving(mine)
-    assert not receiver.assembler.is_arriving(other)
-    clock.now += 1000
-    assert not receiver.assembler.is_arriving(mine)
-
-
 def test_files_of_a_site_over_its_quota_wait_in_the_folder(tmp_path: Path, clock: FakeTime) -> None:
     node, said = Node(tmp_path, sites=("ams", "fra")), list[str]()
     roster = Roster()

@@ -167,8 +167,8 @@ class Wire:
     async def publish(self, subject: str, data: bytes = b"", **_: Any) -> None:
         self.published.append((subject, data))
 
-    async def consumer_info(self, *_: Any) -> Any:
-        return SimpleNamespace(num_pending=0, num_ack_pending=0)
+    async def stream_info(self, *_: Any, **__: Any) -> Any:
+        return SimpleNamespace(state=SimpleNamespace(subjects=None))  # an empty queue
 
 
 def pieces_of(name: str, data: bytes) -> list[tuple[dict[str, str], bytes]]:
@@ -179,14 +179,16 @@ def pieces_of(name: str, data: bytes) -> list[tuple[dict[str, str], bytes]]:
 
 async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: list[Any], name: str) -> Wire:
     wire = Wire()
-    receiver.begin(node.intake)
+    receiver.assembler.begin(node.intake)
     receiver.assembler.link = wire
     whole = pieces_of(name, data)
     everything = [(_SUBJECTS[0], number, None, []) for number in range(len(whole))]
     for place, message in enumerate([*messages, *everything]):  # at last all of them, as they should be
         if len(message) == 3:
             subject, text, reply = message
-            await receiver.questions.take(Msg(None, subject, reply, text.replace(b"NAME", f'"{name}"'.encode()), None))
+            await receiver.assembler.take_question(
+                Msg(None, subject, reply, text.replace(b"NAME", f'"{name}"'.encode()), None)
+            )
             continue
         subject, number, header, changes = message
         headers, part = whole[number % len(whole)]

@@ -56,9 +56,15 @@ def whole(family: int, **options: object) -> Network:
 
 
 def plainly(
-    ends: list[tuple[str, str]], part: Part, inner: Sequence[str], exclude: Sequence[str], keeps_special: bool
+    ends: list[tuple[str, str]],
+    part: Part,
+    inner: Sequence[str],
+    exclude: Sequence[str],
+    keeps_special: bool,
+    prefix: int,
 ) -> tuple[set[tuple[int, int]], int, int]:
-    """Return the pairs of packets, and how many have no inner end, or equal ones."""
+    """Return the pairs of packets, and how many have no inner end, or equal ones. Peers are whole addresses."""
+    cut = (32 if part.family == 4 else 128) - prefix
 
     @cache
     def is_in(address: str, prefixes: Sequence[str]) -> bool:
@@ -80,67 +86,52 @@ def plainly(
         for host, peer, way in ((src, dst, "out"), (dst, src, "in")):
             is_side = is_inner[host] == (part.side == "inner")
             if is_side and part.direction in ("any", way) and may_be_host(host):
-                found.add((number(host), number(peer)))
+                found.add((number(host) >> cut << cut >> (64 if cut >= 64 else 0), number(peer)))
     return found, no_inner_end, same
 
 
 @families
 @pytest.mark.parametrize(
-    ("inner", "exclude", "special"),
+    ("inner", "exclude", "special", "prefixes"),
     [
-        ((), (), "drop"),
-        ((), (), "keep"),
-        (("10.0.0.0/8", "2001:db8::/32"), (), "drop"),
-        (("10.0.0.0/8",), (), "drop"),  # no host of the other family
-        (("10.0.0.0/8", "2001:db8::/32"), ("10.1.2.3", "192.0.2.1", "2001:db8::1", "2a00::1"), "drop"),
-        (("224.0.0.0/3", "0.0.0.0/32", "ff00::/8", "::/128"), (), "drop"),
-        ((), ("224.0.0.0/3", "ff00::/8"), "keep"),
+        ((), (), "drop", (32, 128)),
+        ((), (), "keep", (32, 128)),
+        ((), (), "drop", (24, 64)),  # a special address is no host even where hosts are prefixes
+        (("10.0.0.0/8", "2001:db8::/32"), (), "drop", (32, 128)),
+        (("10.0.0.0/8", "2001:db8::/32"), (), "drop", (16, 48)),
+        (("10.0.0.0/8",), (), "drop", (32, 128)),  # no host of the other family
+        (("10.0.0.0/8", "2001:db8::/32"), ("10.1.2.3", "192.0.2.1", "2001:db8::1", "2a00::1"), "drop", (32, 128)),
+        (("224.0.0.0/3", "0.0.0.0/32", "ff00::/8", "::/128"), (), "drop", (32, 128)),
+        ((), ("224.0.0.0/3", "ff00::/8"), "keep", (32, 128)),
+        *(  # inner prefixes that are longer than hosts
+            (("10.1.2.3/32", "10.9.9.0/25", "10.255.0.0/16", "2001:db8::1/128", "2001:db8:0:5::/112"), (), "drop", each)
+            for each in ((1, 16), (8, 48), (24, 64), (31, 96), (28, 112))
+        ),
     ],
 )
-def test_hosts_and_peers_agree_with_plain_python(family: int, inner: tuple, exclude: tuple, special: str) -> None:
+def test_hosts_and_peers_agree_with_plain_python(
+    family: int, inner: tuple, exclude: tuple, special: str, prefixes: tuple[int, int]
+) -> None:
     addresses = (*HOME[family], *AWAY[family], *SPECIAL[family], *ORDINARY[family])
     ends = list(itertools.product(addresses, repeat=2))
     parts = [Part(family, side, way) for side in ("inner", "outer") for way in ("any", "out", "in")]
-    network = Network(inner, exclude, special=special, ipv6_prefix=128)
-    expected = [plainly(ends, part, inner, exclude, special == "keep") for part in parts]
+    network = Network(inner, exclude, special=special, ipv4_prefix=prefixes[0], ipv6_prefix=prefixes[1])
+    host = HostFormat(family, prefixes[family == 6])
+    expected = [plainly(ends, part, inner, exclude, special == "keep", host.prefix) for part in parts]
     assert pairs_of(network, packets(*ends * 8), *parts) == [pairs for pairs, *_ in expected]  # more than a block
+    for part, (pairs, *_) in zip(parts, expected, strict=True):
+        hosts = sorted({each for each, _ in pairs})
+        assert [host.to_number(host.to_host(each)) for each in hosts] == hosts
+        assert network.monitors(numbers_to_array(hosts, host.key_bits), part).all()  # what was seen is no phantom
     assert [network.counters.no_inner_end, network.counters.same_ends] == [8 * count for count in expected[0][1:]]
     for end in addresses:  # alone in its block
         few = [(HOME[family][0], end), (end, AWAY[family][0])]
-        pairs, *_ = plainly(few, parts[0], inner, exclude, special == "keep")
+        pairs, *_ = plainly(few, parts[0], inner, exclude, special == "keep", host.prefix)
         assert pairs_of(network, packets(*few), parts[0]) == [pairs], end
 
 
 def test_parts_of_the_other_family_are_left_alone() -> None:
     assert [part for part, _ in Network().pairs([packets(HOME[4])], [Part(6), Part(4)])] == [Part(4)]
-
-
-@pytest.mark.parametrize(("prefix", "bits"), [(48, 64), (64, 64), (96, 128), (128, 128)])
-def test_ipv6_hosts_are_prefixes_and_peers_stay_whole(prefix: int, bits: int) -> None:
-    home, away = "2001:db8:1:2:3:4:5:6", "2a00:1:2:3:4:5:6:7"
-    ((_, pairs),) = Network(INNER[6], ipv6_prefix=prefix).pairs([packets((home, away))], [Part(6)])
-    assert array_to_numbers(pairs.peers) == [number(away)]
-    reading = HostFormat(6, prefix)
-    assert reading.key_bits == bits
-    assert pairs.hosts.dtype == np.uint64
-    assert pairs.hosts.shape == ((1,) if bits == 64 else (1, 2))
-    cut = number(home) >> (128 - prefix) << (128 - prefix)
-    host = reading.to_host(array_to_numbers(pairs.hosts)[0])
-    assert str(host) == (home if prefix == 128 else str(ip_network((cut, prefix))))
-    assert reading.to_number(home) == array_to_numbers(pairs.hosts)[0] == reading.to_number(host)
-
-
-def test_a_host_prefix_counts_the_peers_of_all_its_addresses() -> None:
-    batch = packets(("2001:db8:0:1::1", "2a00::1"), ("2001:db8:0:1::2", "2a00::2"), ("2001:db8:0:2::1", "2a00::1"))
-    (found,) = pairs_of(Network(INNER[6]), batch, Part(6))
-    one, two = (number(text) >> 64 for text in ("2001:db8:0:1::", "2001:db8:0:2::"))
-    assert found == {(one, number("2a00::1")), (one, number("2a00::2")), (two, number("2a00::1"))}
-
-
-def test_ends_within_one_host_prefix_are_peers_of_that_host() -> None:
-    a, b = "2001:db8::1", "2001:db8::2"
-    (found,) = pairs_of(Network(INNER[6]), packets((a, b)), Part(6))
-    assert found == {(number(a) >> 64, number(b)), (number(a) >> 64, number(a))}
 
 
 # Special addresses: peers, but no hosts
@@ -176,35 +167,9 @@ def test_a_result_host_that_is_special_is_a_phantom(family: int) -> None:
     assert Network(ipv6_prefix=128).monitors(hosts, Part(family)).tolist() == expected
 
 
-# IPv4 hosts that are prefixes
-
-
-def test_ipv4_hosts_are_prefixes_and_peers_are_addresses() -> None:
-    network = Network(["10.0.0.0/8"], ipv4_prefix=24)
-    ends = ("10.1.2.3", "192.0.2.1"), ("192.0.2.2", "10.1.2.200"), ("10.1.3.4", "192.0.2.1")
-    one, two = number("10.1.2.0"), number("10.1.3.0")
-    assert pairs_of(network, packets(*ends), Part(), Part(4, "outer")) == [
-        {(one, number("192.0.2.1")), (one, number("192.0.2.2")), (two, number("192.0.2.1"))},
-        {(number("192.0.2.0"), number(address)) for address in ("10.1.2.3", "10.1.2.200", "10.1.3.4")},
-    ]
-
-
-def test_a_special_address_is_no_host_even_where_hosts_are_prefixes() -> None:
-    network = Network(ipv4_prefix=24)
-    ends = ("10.1.2.3", "224.0.0.1"), ("10.1.2.3", "0.0.0.0"), ("10.1.2.3", "0.0.0.1")
-    found = {(number("10.1.2.0"), number(end)) for _, end in ends} | {(number("0.0.0.0"), number("10.1.2.3"))}
-    assert pairs_of(network, packets(*ends), Part()) == [found]
+def test_a_prefix_is_special_if_all_of_its_addresses_are() -> None:
     hosts = numbers_to_array([number(text) for text in ("10.1.2.0", "0.0.0.0", "224.0.0.0", "255.255.255.0")], 32)
-    assert network.monitors(hosts, Part()).tolist() == [True, True, False, True]  # 255.255.255.1 may be a host
-
-
-@pytest.mark.parametrize("prefix", [1, 8, 16, 24, 31])
-def test_every_ipv4_prefix_that_was_seen_is_monitored(prefix: int) -> None:
-    network = Network(["10.0.0.7/32", "10.9.0.0/25", "11.0.0.0/8"], ipv4_prefix=prefix)
-    ends = ("10.0.0.7", "10.0.0.8"), ("10.9.0.1", "10.9.0.200"), ("11.0.0.1", "192.0.2.1")
-    for part, pairs in network.pairs([packets(*ends)], [Part(), Part(4, "outer")]):
-        assert len(pairs) == 3
-        assert network.monitors(pairs.hosts, part).all(), part
+    assert Network(ipv4_prefix=24).monitors(hosts, Part()).tolist() == [True, True, False, True]
 
 
 # The word "private"
@@ -254,15 +219,6 @@ def test_a_result_host_on_the_wrong_side_is_a_phantom(family: int) -> None:
     assert whole(family).monitors(hosts, Part(family)).tolist() == [True, False]
     assert whole(family).monitors(hosts, Part(family, "outer")).tolist() == [False, True]
     assert Network(ipv6_prefix=128).monitors(hosts, Part(family)).tolist() == [True, True]
-
-
-@pytest.mark.parametrize("prefix", [16, 48, 64, 96, 112])
-def test_every_host_that_was_seen_is_monitored_also_where_inner_prefixes_are_longer_than_hosts(prefix: int) -> None:
-    network = Network(["2001:db8::1:0/112", "2001:db8:0:7::/112", "2001:db9::/32"], ipv6_prefix=prefix)
-    ends = ("2001:db8::1:5", "2001:db8::2:5"), ("2001:db8:0:7::5", "2001:db8:0:7::2:5"), ("2001:db9::1", "2a00::1")
-    for part, pairs in network.pairs([packets(*ends)], [Part(6), Part(6, "outer")]):
-        assert len(pairs) == 3
-        assert network.monitors(pairs.hosts, part).all(), part
 
 
 def test_a_host_prefix_without_inner_addresses_is_not_monitored_as_inner() -> None:

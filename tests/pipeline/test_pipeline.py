@@ -24,8 +24,8 @@ from superhosts.errors import InputError, OutputError, SuperhostsError, UsageErr
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import LIMITS, Limits
-from superhosts.sources.capture import CaptureSource, open_capture
-from superhosts.sources.input import Input
+from superhosts.sources.capture import CAPTURES, open_capture
+from superhosts.sources.input import FileSource, Input
 from superhosts.sources.open import open_inputs
 from traffic import MINUTES, NOON, STEP, Frames, everything, near, packet, talk, three_windows, write
 
@@ -412,7 +412,7 @@ def test_the_key_changes_the_bits_and_not_the_answer(whole: Path) -> None:
         assert [f.host for f in one[2]] == [f.host for f in other[2]]
 
 
-class Asked(CaptureSource):
+class Asked(FileSource):
     """A capture that counts how often it is asked how far it was read."""
 
     asked = 0
@@ -426,7 +426,7 @@ def test_progress_does_not_ask_every_input_after_every_block(tmp_path: Path) -> 
     count, seen = 120, []
     for number in range(count):
         write(tmp_path / f"{number}.pcap", talk("10.0.0.1", 3, NOON + number * SECOND))
-    sources = [Asked(Input(path)) for path in sorted(tmp_path.iterdir())]
+    sources = [Asked(Input(path), lambda _: CAPTURES) for path in sorted(tmp_path.iterdir())]
     list(Scan(sources, Settings(**SMALL), on_progress=lambda *reached: seen.append(reached)))
     assert seen == sorted(seen)
     assert seen[-1] == (sum(path.stat().st_size for path in tmp_path.iterdir()), 3 * count)

@@ -15,9 +15,9 @@ import superhosts as sh
 from commands import Run
 from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.errors import UsageError
-from superhosts.sources.base import Scheme, Source, SourceCounters
-from superhosts.sources.input import FileFormat, Input
-from superhosts.sources.open import FORMATS, SCHEMES
+from superhosts.sources.base import Scheme, Source, SourceCounters, Wants
+from superhosts.sources.input import FileFormat, Opens, Reader
+from superhosts.sources.open import FORMATS, SCHEMES, open_inputs
 from traffic import NOON, talk, write
 
 # A source by a scheme: toy:7 is one host that talks to seven peers.
@@ -25,8 +25,7 @@ from traffic import NOON, talk, write
 
 class ToySource(Source):
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.counters = SourceCounters()
+        super().__init__(name)
         number = name.partition(":")[2]
         if not number.isdigit():
             raise UsageError(f"{name}: write the number of peers, like toy:7")
@@ -35,38 +34,36 @@ class ToySource(Source):
     def first_time(self) -> int | None:
         return NOON
 
-    def blocks(self) -> Iterator[PacketBlock]:
+    def _read(self) -> Iterator[PacketBlock]:
         host, peers = np.full(self._peers, 0x0A000007, np.uint32), np.arange(self._peers, dtype=np.uint32)
-        block = (PacketBatch(4, host, peers, np.full(self._peers, NOON)),)
-        self.counters.count(block)
-        yield block
+        yield (PacketBatch(4, host, peers, np.full(self._peers, NOON)),)
 
 
-# A source by the first bytes of a file: "TOYFLOWS", then source and destination address of each flow.
+# A format of files: "TOYFLOWS", then source and destination address of each flow.
 
 MAGIC = b"TOYFLOWS"
 
 
-class ToyFile(Source):
-    def __init__(self, file: Input) -> None:
-        self.name = file.name
-        self.replays, self.live = file.reopens, file.live
-        self.counters = SourceCounters()
-        self._file = file
+class ToyReader(Reader):
+    def __init__(self, file: Opens, _counters: SourceCounters, _wants: Wants) -> None:
+        self._stream = file.open()
+        self._rest = b""
 
-    def first_time(self) -> int | None:
-        return NOON
+    def read(self) -> PacketBlock | None:
+        view = bytearray(1 << 16)
+        if not (got := self._stream.readinto(memoryview(view))):
+            return None
+        data = self._rest + view[:got].removeprefix(MAGIC)
+        whole = len(data) - len(data) % 8
+        self._rest = bytes(data[whole:])
+        ends = np.frombuffer(data[:whole], ">u4").astype(np.uint32).reshape(-1, 2)
+        return (PacketBatch(4, ends[:, 0], ends[:, 1], np.full(len(ends), NOON)),) if len(ends) else ()
 
-    def blocks(self) -> Iterator[PacketBlock]:
-        stream, data, view = self._file.open(), bytearray(), bytearray(1 << 16)
-        while got := stream.readinto(memoryview(view)):
-            data += view[:got]
-        self._bytes = stream.position()
-        stream.close()
-        ends = np.frombuffer(data[len(MAGIC) :], ">u4").astype(np.uint32).reshape(-1, 2)
-        block = (PacketBatch(4, ends[:, 0], ends[:, 1], np.full(len(ends), NOON)),)
-        self.counters.count(block)
-        yield block
+    def position(self) -> int:
+        return self._stream.position()
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 def toy_flows(peers: int) -> bytes:
@@ -78,7 +75,7 @@ def toy_flows(peers: int) -> bytes:
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    scheme, file = Scheme("toy", ToySource), FileFormat(lambda head: head.startswith(MAGIC), ToyFile)
+    scheme, file = Scheme("toy", ToySource), FileFormat(lambda head: head.startswith(MAGIC), ToyReader)
     SCHEMES.append(scheme)
     FORMATS.append(file)
     yield
@@ -108,6 +105,15 @@ def test_a_scan_in_python(tmp_path: Path) -> None:
 def test_a_pipe_is_recognised(stdin: Callable[[Any], None]) -> None:
     stdin(toy_flows(6))
     assert found("-") == [("10.0.0.8", 6)]
+
+
+def test_a_file_is_read_again_and_a_folder_that_is_followed_has_it(tmp_path: Path) -> None:
+    (tmp_path / "a.flows").write_bytes(toy_flows(5))
+    (file,), (folder,) = open_inputs([tmp_path]), open_inputs([tmp_path], follow=True)
+    for source in (file, file.again(), folder):
+        assert source.first_time() == NOON
+        assert sum(map(len, next(source.blocks()))) == source.counters.packets == 5
+    assert file.identity() == f"{tmp_path}/a.flows@{NOON}"
 
 
 def test_every_command_reads_it(run: Run, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 import packets as p
 from frames import V4, V6, rows, write
 from superhosts.errors import InputError
-from superhosts.sources.capture import open_capture
+from superhosts.sources.base import SourceCounters, Wants
+from superhosts.sources.capture import CAPTURES, open_capture
+from superhosts.sources.input import Input
 
 PLAIN = p.ethernet(0x0800, V4)
 EARLIEST, LATEST = -(2**63), 2**63 - 1
@@ -195,9 +197,12 @@ def calls_of(path: Path) -> int:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        rows(path)
+        reader = CAPTURES.open(Input(path), SourceCounters(), Wants())
+        while reader.read() is not None:
+            pass
     finally:
         sys.setprofile(before)
+    reader.close()
     return count
 
 

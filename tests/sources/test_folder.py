@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,8 @@ from superhosts.errors import InputError, SuperhostsError
 from superhosts.sources.base import Clocks, Pace, SourceCounters
 from superhosts.sources.capture import open_capture
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.open import open_inputs
+from superhosts.sources.open import file_format, open_inputs
+from superhosts.sources.tables.options import DEFAULT
 from traffic import NOON, STEP, Frames, packet, talk, write
 from waiting import wait_for
 
@@ -58,7 +60,8 @@ class Follower:
         self._on_error = on_error
         self._clock = clock
         pace, clocks = Pace(poll=0.01, quiet=quiet), Clocks(clock, wall, self._pause)
-        self.source = FolderSource(folder, done=done, on_error=self._report, block_bytes=4096, pace=pace, clocks=clocks)
+        kinds = partial(file_format, tables=DEFAULT, pool={})
+        self.source = FolderSource(folder, kinds, done=done, on_error=self._report, pace=pace, clocks=clocks)
         self.numbers: list[int] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -19,13 +19,13 @@ from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._keys import fleet_key
 from superhosts.cli._options import LinkOptions
 from superhosts.cli.usage.fleet import Edge
-from superhosts.core.files import exposure_warning
+from superhosts.core.files import exposure_warning, os_errors
 from superhosts.core.hashing import check_secret
 from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError
 from superhosts.fleet.filelink import FileSender
 from superhosts.fleet.filestore import FileStore, ObjectStore
-from superhosts.fleet.nats.credentials import LONGEST, Token, write_token_files
+from superhosts.fleet.nats.credentials import LONGEST, Token
 from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.output.console import tell
 from superhosts.sources.files import is_url
@@ -83,22 +83,21 @@ class Joining:
         return fleet_key(self.options.key_file)
 
     def connect(self) -> NatsOptions:
-        """Write the secrets of the token to the spool, and return the options of the connection."""
-        files = write_token_files(self.token, self.options.spool)
+        """Return the options of the connection. A token that is replaced in its file holds from the next one on."""
         url = self.token.url if self.options.nats is None else self.options.nats
-        options = connect_to(url, replace(self.options, join=None, nkey=files.nkey, tls_ca=files.ca))
-        return replace(options, refresh=self._refresh)
+        options = connect_to(url, replace(self.options, join=None))
+        token, given = self.token, str(self.options.join)
 
-    def _refresh(self) -> None:
-        """Take over a token that was replaced in its file, before the next connection."""
-        given = str(self.options.join)
-        if given.startswith("@") and Path(given[1:]).exists():
-            token = _read(given)
-            if token.site != self.token.site:
-                raise UsageError(
-                    f"{OPTION} {given}: is now a token of site {token.site}, and this is {self.token.site}"
-                )
-            write_token_files(token, self.options.spool)
+        def refreshed() -> NatsOptions:
+            nonlocal token
+            if given.startswith("@") and Path(given[1:]).exists():
+                found = _read(given)
+                if found.site != token.site:
+                    raise UsageError(f"{OPTION} {given}: is now a token of site {found.site}, and this is {token.site}")
+                token = found
+            return replace(options, seed=token.seed, ca=token.ca)
+
+        return replace(options, seed=token.seed, ca=token.ca, refresh=refreshed)
 
 
 def join(options: Edge) -> Joining | None:
@@ -120,11 +119,8 @@ def _read(given: str) -> Token:
     if not given.startswith("@"):
         return Token.decode(given, OPTION)
     path = Path(given[1:])
-    try:
-        with path.open("rb") as file:
-            text = file.read(LONGEST + 1).decode("ascii", "replace")
-    except OSError as error:
-        raise UsageError(f"{OPTION} {given}: cannot be read: {error.strerror}") from None
+    with os_errors(f"{OPTION} {given}: cannot be read", UsageError), path.open("rb") as file:
+        text = file.read(LONGEST + 1).decode("ascii", "replace")
     if warning := exposure_warning(path):
         tell(warning)
     return Token.decode(text, f"{OPTION} {given}")

@@ -30,7 +30,7 @@ from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.input import STANDARD_INPUT, Input, Opens
+from superhosts.sources.input import STANDARD_INPUT, FileSource, Input, Opens
 from superhosts.sources.stream import Stream
 from superhosts.sources.tables.delimited import is_header, sniff, split
 from superhosts.sources.tables.formats import is_text, table_format
@@ -45,7 +45,7 @@ from superhosts.sources.tables.rowbinary import (
     read_length,
     walk,
 )
-from superhosts.sources.tables.source import TableFormat, TableReader, TableSource
+from superhosts.sources.tables.source import TableFormat, TableReader, table_files
 from superhosts.sources.tables.textrow import MARK
 from superhosts.sources.tables.textscan import Places
 
@@ -89,14 +89,14 @@ class RowInput:
     def open(self) -> Source:
         if self.format in (BINARY, NAMED_BINARY):
             binary = TableFormat(BINARY, "RowBinary", lambda _head: False, self._open_binary)
-            return TableSource(self.plain(), self._noting_time(binary), self.options)
+            return self._source(self.plain(), binary)
         found = table_format(OTHERS[self.format], b"")
         assert found is not None
         file = self._input or Input(STANDARD_INPUT)
         if self.format in HEADLESS:
             comma = "," if self.format == "CSV" else "\t"
             file = HeadedInput(f"{comma.join(field.name for field in self.fields)}\n".encode())
-        return TableSource(file, self._noting_time(found), self.options)
+        return self._source(file, found)
 
     def plain(self) -> Input:
         """Return standard input as it is: RowBinary may happen to begin like compressed data."""
@@ -115,15 +115,15 @@ class RowInput:
     def _open_binary(self, file: Opens, options: TableOptions) -> TableReader:
         return RowBinaryReader(file, options, self.fields)
 
-    def _noting_time(self, format: TableFormat) -> TableFormat:
-        """Return a format that notes whether its rows have a time."""
+    def _source(self, file: Input, format: TableFormat) -> Source:
+        """Return the source of a table, which notes whether its rows have a time."""
 
         def open(file: Opens, options: TableOptions) -> TableReader:
             reader = format.open(file, options)
             self.has_time = reader.has_time
             return reader
 
-        return replace(format, open=open)
+        return FileSource(file, lambda _: table_files(replace(format, open=open), self.options))
 
 
 def _named_text(head: bytes) -> str | None:

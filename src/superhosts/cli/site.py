@@ -21,12 +21,11 @@ from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND, format_size
 from superhosts.fleet.nats.enrolment import (
     Enrolment,
-    Outgoing,
     enroll,
     hub_address,
     list_sites,
     make_token,
-    read_outgoing,
+    read_sites,
     rotate,
     save_hub_address,
     token_of,
@@ -46,20 +45,19 @@ TITLES = ("site", "key since", "seen", "version", "lag", "spool", "refused", "sl
 Row = dict[str, Any]
 
 
-def list_known(
-    enrolled: list[Enrolment], outgoing: Mapping[str, Outgoing], known: Mapping[str, Any], now: float
-) -> list[Row]:
+def list_known(enrolled: Mapping[str, Enrolment], known: Mapping[str, Any], now: float) -> list[Row]:
     """Return what is known about each site, enrolled or heard; `known` is from the status of a hub."""
-    keys = {each.site: each for each in enrolled}
     rows = []
-    for site in sorted({*keys, *known}):
-        key = keys.get(site, Enrolment(site, None, None, None))
-        facts: Any = known.get(site)
-        until = outgoing.get(site)
+    for site in sorted({*enrolled, *known}):
+        key, facts = enrolled.get(site, Enrolment()), known.get(site)
+        until = key.old_key_until
         rows.append(
             {
-                **key._asdict(),
-                "old_key_until": until and iso_time(int(until.until) * SECOND),
+                "site": site,
+                "enrolled": key.enrolled,
+                "revoked": key.revoked,
+                "key": key.key,
+                "old_key_until": iso_time(int(until) * SECOND) if until > now else None,
                 **_row(facts if isinstance(facts, dict) else {}, now),
             }
         )
@@ -147,7 +145,7 @@ BROKER = "broker"  # the folder of the embedded broker, within the hub's
 
 
 def site_enroll(options: SiteEnroll) -> None:
-    replaced = any(each.site == options.site and not each.revoked for each in list_sites(options.state / BROKER))
+    replaced = options.site in read_sites(options.state / BROKER)
     _give_token(options, lambda folder: enroll(folder, options.site))
     if replaced:
         tell(f"the older key of {options.site} is no longer accepted")
@@ -204,7 +202,7 @@ def site_revoke(options: SiteRevoke) -> None:
 def site_list(options: SiteList) -> None:
     folder, status = options.state / BROKER, _status(options.state)
     known, now = status.get("sites"), time.time()
-    found = list_known(list_sites(folder), read_outgoing(folder, now), known if isinstance(known, dict) else {}, now)
+    found = list_known(list_sites(folder), known if isinstance(known, dict) else {}, now)
     if options.json:
         for each in found:
             print(json.dumps(each))

@@ -34,8 +34,7 @@ from superhosts.output.report import Report
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.folder import FolderSource
-from superhosts.sources.open import open_inputs
+from superhosts.sources.open import follow_file, open_inputs
 from superhosts.ui.board import Board
 from superhosts.ui.live import OpenWindow
 from superhosts.ui.service import STATUS
@@ -201,7 +200,7 @@ def _open_sources(options: Top, errors: ReportedErrors) -> list[Source]:
     for name in options.inputs:
         path = Path(name)
         if path.is_file():
-            sources.append(FolderSource(path.parent, only=path.name, on_error=errors.add, tables=tables))
+            sources.append(follow_file(path, errors.add, tables))
         else:
             sources += open_inputs([name], errors.add, follow=True, tables=tables)
     use_filter(sources, options.filter)

@@ -153,10 +153,9 @@ def start_parallel(
 class _SharedWork(Generic[Result]):
     """Calls that the calling thread and helpers from the pool take in turn until none is left.
 
-    The caller waits for the helpers that are inside a call, and for nobody else: with many threads, one that wakes late
-    finds nothing to do instead of making all wait. Every helper wakes the next, so that the caller begins at once.
-
-    It is a class because closures that call each other would keep the results until the garbage collector runs.
+    The caller waits only for helpers that are inside a call: one that wakes late finds nothing to do. Every helper
+    wakes the next, so that the caller begins at once. Closures that call each other would keep the results until the
+    garbage collector runs, so it is a class.
     """
 
     def __init__(self, function: Callable[..., Result], calls: list[tuple[Any, ...]], threads: int) -> None:
@@ -210,8 +209,7 @@ class _SharedWork(Generic[Result]):
 def run_parallel(function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], threads: int) -> list[Result]:
     """Call `function` with each tuple of arguments, on up to `threads` threads; return results in the order of calls.
 
-    Any thread may call this. A pool thread makes all calls itself: if every pool thread waited for others of the pool,
-    none would be left to do the work.
+    A pool thread makes all calls itself: if all waited for others of the pool, none would be left to do the work.
     """
     work = list(calls)
     if threads == 1 or len(work) < 2 or hasattr(_this_thread, "is_pool_thread"):

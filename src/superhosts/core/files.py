@@ -1,11 +1,8 @@
 """Files that appear whole or not at all: written under a temporary name, flushed to disk, then renamed.
 
-A rename replaces whatever has the target's name: a device, a FIFO, or a symbolic link instead of the file that it
-points to. So a path from a user passes `replaceable` first: only plain files are replaced, and a symbolic link is
-followed to the file that it points to. State files skip this step: in a folder where other users can write, a link
-must not redirect a write.
-
-Temporary names begin with a dot and end in .tmp, so that no program mistakes an unfinished file for a finished one.
+A rename replaces whatever has the target's name. So a path from a user passes `replaceable` first: only plain files are
+replaced, and a symbolic link is followed to its target. State files skip this step: in a folder where other users can
+write, a link must not redirect a write. Temporary names begin with a dot and end in .tmp.
 
 State files also survive a power failure: the folder is synced after the rename. By default only the owner can access
 them and their folders, regardless of the umask. Where other users should read a file (`shared`), the umask decides.
@@ -23,12 +20,12 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from superhosts.core.text import printable
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import OutputError, SuperhostsError, UsageError
 
 HEAD_BYTES = 4096  # of a file, by which it is recognised; fewer will do
 SKETCH = b"\x89CUBE\r\n\x1a"  # the first bytes of a .cube file
@@ -79,18 +76,20 @@ def replacing(target: Path, *, private: bool = False, sole: bool = False, durabl
 
 
 @contextmanager
-def output_errors(path: str | Path) -> Iterator[None]:
+def os_errors(problem: str, kind: type[SuperhostsError] = OutputError) -> Iterator[None]:
+    """Raise `kind` in place of an OSError: the problem, which names the thing, and the system's reason."""
     try:
         yield
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise kind(f"{problem}: {error.strerror or error}") from error
+
+
+def output_errors(path: str | Path) -> AbstractContextManager[None]:
+    return os_errors(f"{path}: cannot be written")
 
 
 def replaceable(path: str | Path) -> Path:
-    """Return the file to write for `path`: the target of a symbolic link, or else the path itself.
-
-    Raise OutputError if the path exists and is not a plain file.
-    """
+    """Return a path, or the target of a symbolic link, to write to. Raise OutputError if it is not a plain file."""
     try:
         mode = Path(path).stat().st_mode
     except FileNotFoundError:  # This includes a link to a missing file, which will then be created.
@@ -188,6 +187,13 @@ def is_plain(path: Path) -> bool:
         return False
 
 
+def copy_durably(source: Path, target: Path, *, shared: bool = False) -> None:
+    """Copy a plain file, which appears under its new name at once or not at all."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    copy_synced(source, temporary, shared=shared)
+    rename_durably(temporary, target)
+
+
 def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
     handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(handle, "rb") as read:
@@ -213,10 +219,7 @@ def make_folder(folder: Path) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename an unusable file or folder to .NAME.aside in the same folder, and return the new path.
-
-    If that name is taken, a number is appended.
-    """
+    """Rename an unusable file or folder to .NAME.aside, with a number if that is taken; return the new path."""
     name = os.fsdecode(os.fsencode(path.name)[:200])  # File systems limit names to 255 bytes.
     for number in itertools.count():
         target = path.with_name(f".{name}.aside" + (f".{number}" if number else ""))
@@ -237,10 +240,7 @@ def remove_or_set_aside(path: Path) -> Path | None:
 
 
 def exposure_warning(path: Path) -> str:
-    """Return a warning if other users can read or change a file with a secret, else an empty string.
-
-    Access for the file's group is the operator's choice, and so is a file of root: they give no warning.
-    """
+    """Return a warning if all users, or another owner than root, have access to a secret file; else an empty text."""
     try:
         status = path.stat()
     except OSError:
@@ -300,20 +300,14 @@ def _read_plain(path: Path) -> bytes:
         return file.read()
 
 
-def read_state(path: Path, fits: Callable[[Any], bool], say: Callable[[str], None]) -> Any:
-    """Read a state file that a program wrote for its next start. Return None if there is none.
-
-    A file that is damaged, unreadable, or does not pass `fits` is set aside, and `say` reports it.
-    """
+def read_state(path: Path, check: Callable[[Any, str], Any], say: Callable[[str], None]) -> Any:
+    """Read a state file, None if there is none. One that does not pass `check` (core/fields.py) is set aside."""
     try:
-        content = parse_json(path)
-        if fits(content):
-            return content
-        why = "its content is not what this program writes"
+        return check(parse_json(path), "")
     except FileNotFoundError:
         return None
-    except ValueError:
-        why = "damaged"
+    except (ValueError, LookupError, OverflowError, TypeError) as error:
+        why = f"not what this program writes ({printable(error, 100)})"
     except OSError as error:
         why = f"cannot be read: {error.strerror or error}"
     set_aside_and_report(path, why, say)

@@ -51,19 +51,15 @@ class Kind(NamedTuple):
 
 
 def not_a_capture(head: bytes, file: str = "", compression: str = "") -> str:
-    """Say what a file is instead of a capture, by its first bytes, and what to do with it.
+    """Say what a file is instead of a capture, by its (decompressed) first bytes, and what to do with it.
 
-    The bytes are decompressed if `compression` names how. The name of the file becomes part of commands; without it
-    (standard input) they say FILE.
+    Commands have the name of the file, or FILE without one (standard input).
     """
     return f"not a capture: {_looks(_kind_of(head), file, compression)}"
 
 
 def not_exports(head: bytes, wanted: str, format: str, file: str = "", compression: str = "") -> str:
-    """Say what a file is instead of the datagrams that --format promised, and what to do with it.
-
-    `wanted` is what people call these datagrams; the rest is as in `not_a_capture`.
-    """
+    """Say what a file is instead of the datagrams of --format, which people call `wanted`; as `not_a_capture` does."""
     kind = _kind_of(head)
     if kind.way == _SCAN:
         kind = kind._replace(way=f"{_SCAN} without --format")

@@ -1,19 +1,16 @@
 """Keyed hashing, written once as scalar functions that return the same bits in plain Python, numba and CUDA.
 
-The module has three kinds of hash functions:
-
 - `mangle` maps a host's address to its mangled address m by a keyed bijection; `unmangle` inverts it. m selects the
   slice and the columns, and labels store m, so a sketch without its key reveals no address. A multiplication alone is
-  not enough: the low bits of a product depend only on the low bits of the factor, and the low bits select the slice.
-  For 32 bits, three keyed odd multipliers with xor-shifts between them reach full avalanche for every key; two do not.
-  128-bit addresses use a Feistel network over 64-bit halves.
+  not enough: the low bits of a product depend only on the low bits of the factor. For 32 bits, three keyed odd
+  multipliers with xor-shifts between them reach full avalanche for every key; two do not. 128-bit addresses use a
+  Feistel network over 64-bit halves.
 - `pair_hash` maps a pair (m, peer) to 64 bits: the low bits select the row, the high bits give the priorities of
   labels. For one host it is a bijection of the (folded) peer, so two peers of a host never collide in the hash.
 - `column_hash` maps m to a column by multiply-shift. Each array has its own multipliers, so two hosts that collide in
   one array are independent in the next.
 
-All multipliers are derived from the key: an attacker who does not know it cannot choose addresses that collide. This is
-not encryption; it prevents targeted collisions in a sketch and casual reading of its labels.
+All multipliers are derived from the key: without it nobody can choose addresses that collide. This is not encryption.
 
 Three rules make the results identical on all three platforms: every product is masked, literals are below 2^63 except
 for full masks, and right shifts act only on unsigned values.

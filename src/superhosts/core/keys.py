@@ -1,18 +1,13 @@
 """Where the secret key of a sketch comes from.
 
 Whoever knows the key can hide a super host with five packets and read addresses from a sketch. So commands never fall
-back on a key that others know. They take the first of these:
-
-1. the file that `--key-file` names; the word `public` stands for the key that is part of the source,
-2. the value of SUPERHOSTS_KEY,
-3. the user's own key, a file in the configuration folder that is made when it is first needed,
-4. a random key for this run, if no such file can be made. Nothing that is saved with it can be queried later.
+back on a key that others know. They take the file that `--key-file` names (`public`: the key that is part of the
+source), else the value of SUPERHOSTS_KEY, else the user's own key, a file in the configuration folder that is made when
+it is first needed, else a random key for this run: nothing that is saved with it can be queried later.
 
 The library makes sketches with its `key` argument, SUPERHOSTS_KEY or the public key: what a program computes must not
-depend on the home folder of its user. `own_key` returns the user's key to programs that want it.
-
-A file names the fingerprint of its key. To read it without a key argument or SUPERHOSTS_KEY, commands and library look
-for that fingerprint among the keys at hand, which are the public one and the user's own.
+depend on the home folder of its user. A file names the fingerprint of its key. To read it without a key argument or
+SUPERHOSTS_KEY, commands and library look for that fingerprint among the public key and the user's own.
 """
 
 from __future__ import annotations
@@ -25,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.files import make_folder, sync, sync_folder, write_private
+from superhosts.core.files import make_folder, os_errors, sync, sync_folder, write_private
 from superhosts.core.hashing import DEFAULT_KEY, check_secret, fingerprint, secret_of
 from superhosts.errors import OutputError, UsageError
 
@@ -59,18 +54,12 @@ class ChosenKey:
 
 
 def find_key(path: Path | None = None, option: str = "--key-file ") -> ChosenKey | None:
-    """Return the key of a file, of the environment, or the user's own; None if the user has none yet.
-
-    Errors name the `option` that gave the file; it is empty if an argument did.
-    """
+    """Return the key of a file (errors name the `option`), of the environment, or the user's own, if there is one."""
     return _given_key(path, option) or _find_own()
 
 
 def choose_key(path: Path | None = None) -> ChosenKey:
-    """Return the key of a file, of the environment, or the user's own, which is made if there is none.
-
-    If it cannot be made, return a random key that says why.
-    """
+    """Return the key of a file, of the environment, or the user's own. If none can be made, a random one says why."""
     return _given_key(path) or _use_own()
 
 
@@ -86,10 +75,7 @@ def own_key() -> bytes:
 
 
 def keys_at_hand(key: bytes | str | None) -> Iterator[ChosenKey]:
-    """Yield the keys with which a file may have been written: the given one alone, or else all that are known here.
-
-    Nothing is made, and the user's own key is read only if the public one does not fit.
-    """
+    """Yield the keys with which a file may have been written: the given one, or all that are known. None is made."""
     if key is not None:
         yield ChosenKey(secret_of(key), "")
     elif (given := _given_key(None)) is not None:
@@ -179,11 +165,8 @@ def _use_own() -> ChosenKey:
 
 
 def _read(path: Path, place: str) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{place}: cannot be read: {error.strerror}") from None
+    with os_errors(f"{place}: cannot be read", UsageError), path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise UsageError(f"{place}: is no key file: it is larger than {MOST_BYTES >> 20} MiB")
     return check_secret(content.rstrip(b"\r\n"), place)

@@ -72,10 +72,7 @@ def pack(
     *,
     marks: int = 0,
 ) -> int:
-    """Return the details of one packet, for tests and for sources that are in no hurry.
-
-    `ports` are source and destination, `marks` are of the constants IS_….
-    """
+    """Return the details of one packet; `ports` are source and destination, `marks` are of the constants IS_…."""
     value = marks
     if protocol is not None:
         value |= protocol << PROTOCOL_SHIFT | HAS_PROTOCOL
@@ -225,10 +222,7 @@ class Part(NamedTuple):
 
 
 class HostFormat(NamedTuple):
-    """How the integers of a sketch represent hosts: address family and prefix length of a host.
-
-    Generic keys have the family 0 and, as the prefix, the bits of a key: 64 for integers, 128 for text.
-    """
+    """How integers represent hosts: family and prefix; generic keys have family 0 and their bits, 64 or 128."""
 
     family: int = 4
     prefix: int = 32

@@ -198,10 +198,7 @@ def parse_networks(values: Sequence[str], name: str) -> Networks:
 
 
 class OutsideSample:
-    """A bounded sample of packets without an inner end: the prefixes that most of them have, for whoever mistyped one.
-
-    The first blocks in which most packets are of this kind are sampled, so that it costs nothing in the long run.
-    """
+    """A bounded sample of packets without an inner end: their most frequent prefixes, for whoever mistyped one."""
 
     def __init__(self) -> None:
         self._blocks = 0

@@ -1,16 +1,14 @@
 """Text as hosts and peers: keyed hashes of 128 bits, and what is shown of a text that is not known any more.
 
-A detector with `keys="text"` works with hashes of names. The hash is SipHash-2-4 with 128 bits of output, over the
-bytes of the text in UTF-8 (a lone surrogate is its number in the same form, so that different texts always have
-different bytes). Its key is derived from the detector's key: sites with the same key get the same hashes, and nobody
-can choose names that collide without it. Among a billion names, two are alike by accident with a probability of 2^-69.
-It compiles into a short loop, 50 ns for twenty bytes, where a cryptographic hash of Python's library takes a
-microsecond.
+The hash is SipHash-2-4 with 128 bits of output, over the bytes of the text in UTF-8 (a lone surrogate is its number in
+the same form, so that different texts have different bytes). Its key is derived from the detector's key: sites with the
+same key get the same hashes, and nobody can choose names that collide without it. Among a billion names, two are alike
+by accident with a probability of 2^-69. Twenty bytes take 50 ns, and a microsecond in Python's library.
 
 The names themselves are in a bounded dictionary (`detectors/hostnames.py`). A host whose name is not in it is shown as
-`#` and the 32 hexadecimal digits of its hash. A name that is too long for the dictionary, or is not UTF-8, or itself
-looks like that, is shown as its beginning, `…`, and the same. All of these forms are accepted wherever a host is named;
-`bytes` are always taken as a name.
+`#` and the 32 hexadecimal digits of its hash. A name that is too long for it, or is not UTF-8, or itself looks like
+that, is shown as its beginning, `…`, and the same. All of these forms are accepted wherever a host is named; `bytes`
+are always taken as a name.
 """
 
 from __future__ import annotations

@@ -3,17 +3,15 @@
     magic · version · length of the header · header (JSON) · blocks of the arrays · BLAKE2b of everything before
 
 A reader verifies the digest before it uses anything else, rejects headers that require more memory than allowed, and
-executes nothing from the file: arrays are plain little-endian numbers whose types and shapes are in the header. This
-module handles only the header and the arrays; the detectors interpret them.
+executes nothing from the file: arrays are plain little-endian numbers whose types and shapes are in the header.
 
-Arrays are split into blocks. Each block is encoded as gaps if few bits are set, otherwise as byte planes, and then
-compressed with zstandard. A gap is the number of zeros between two set bits, stored in one byte; 255 means that the gap
-continues in the next byte. Byte planes store the first bytes of all numbers, then the second bytes, and so on, which
-puts similar bytes (the high bits of labels) next to each other. A coded block can be merged into an array directly,
-without decoding it first.
+Arrays are split into blocks. Each is encoded as gaps if few bits are set, otherwise as byte planes, and then compressed
+with zstandard. A gap is the number of zeros between two set bits in one byte; 255 means that it continues in the next.
+Byte planes store the first bytes of all numbers, then the second bytes, and so on. A coded block can be merged into an
+array without decoding it first.
 
 A path is written under a temporary name that replaces it in the end, and read in place by several threads. File objects
-(`io.BytesIO`, an open file, that of another file system) need only `write` or `read`; their rest is read into memory.
+need only `write` or `read`; their rest is read into memory.
 """
 
 from __future__ import annotations
@@ -249,9 +247,8 @@ def write(path: File, header: dict[str, Any], arrays: Arrays) -> None:
 def parse_header(text: bytes) -> dict[str, Any]:
     """Parse the JSON of a header in bounded memory. Raise ValueError, with the reason, if it is invalid.
 
-    A comma or an opening bracket precedes every value, so that counting these characters bounds the number of values
-    before any is created: 60 MiB of `{},` would need two gigabytes. Duplicate fields in an object are rejected, because
-    JSON readers disagree on which one counts.
+    A comma or an opening bracket precedes every value: counting them bounds the values before any is created. Duplicate
+    fields are rejected, because JSON readers disagree on which one counts.
     """
     values = sum(map(text.count, (b",", b"[", b"{")))
     if values > MAX_VALUES:
@@ -457,10 +454,7 @@ class CubeReader:
         return places
 
     def arrays(self, prepared: Arrays | None = None, threads: int = 1) -> Arrays:
-        """Read all arrays. Those in `prepared` are read in place.
-
-        Raise SketchFileError unless the file has all of these, with the same types and shapes.
-        """
+        """Read all arrays, those in `prepared` in place, which must be there with the same types and shapes."""
         prepared, shapes = prepared or {}, self._shapes()
         if missing := prepared.keys() - shapes.keys():
             raise self._error(f"damaged: missing array {', '.join(sorted(missing))}")

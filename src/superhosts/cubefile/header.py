@@ -87,10 +87,7 @@ def write_parts(
 
 
 def read_notes(header: Mapping[str, Any], check_part: Check) -> tuple[Notes, list[Any]]:
-    """Check a header without its arrays; return the notes, and the parts as `check_part` returns them.
-
-    Raise FieldError if it is invalid.
-    """
+    """Check a header without its arrays; return notes and parts as `check_part` does. Raise FieldError."""
     fields = record({"parts": sequence(check_part, 0, MOST_PARTS), **_NOTES}, _LATER_NOTES)(dict(header), "")
     sites = frozenset(fields["sites"])
     if len(sites) < len(fields["sites"]):

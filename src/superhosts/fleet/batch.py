@@ -26,12 +26,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from superhosts import __version__
 from superhosts.core.device import thread_count
-from superhosts.core.files import is_plain, make_folder, read_json, rename_durably, set_aside, write_json
+from superhosts.core.files import is_plain, make_folder, output_errors, read_json, rename_durably, set_aside, write_json
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.pairs import Window
 from superhosts.core.prefixes import parse_networks
@@ -39,7 +40,7 @@ from superhosts.core.text import counted
 from superhosts.cubefile.container import DIGEST, VERSION, is_whole
 from superhosts.cubefile.header import Entry
 from superhosts.detectors.registry import DETECTORS
-from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
+from superhosts.errors import OutputError, SuperhostsError, UsageError, import_extra
 from superhosts.output.report import Row, make_rows
 from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
@@ -292,10 +293,8 @@ class Batch:
         self._folding = [key, self._settings.fingerprint, *([] if tables == DEFAULT else [repr(tables)])]
 
     def __iter__(self) -> Iterator[BatchWindow]:
-        try:
+        with output_errors(f"--work {self._folder}"):
             make_folder(self._folder)
-        except OSError as error:
-            raise OutputError(f"--work {self._folder}: cannot be created: {error.strerror or error}") from None
         sample = next((capture.name for capture in self._captures if not is_url(capture.name)), None)
         self._threads = check_workers(self._client, self._folder, sample)
         yield from self._restore(self._merge(self._fold()))
@@ -314,10 +313,8 @@ class Batch:
 
     def _fold(self) -> dict[int, list[str]]:
         """Convert captures to sketches. Return the sketch files of each window."""
-        tasks = []
-        for captures in split_into_tasks(self._captures, self._size()):
-            names = [capture.name for capture in captures]
-            tasks.append(self._make_task("fold", names, self._folding, captures))
+        groups = split_into_tasks(self._captures, self._size())
+        tasks = [self._make_task("fold", [each.name for each in group], self._folding, group) for group in groups]
         pieces: dict[int, list[str]] = defaultdict(list)
         results = {}
 
@@ -329,12 +326,12 @@ class Batch:
             results[task.digest] = result
             for text, status, cause in result["errors"]:
                 self._on_error(TaskError(text, status, cause))
-        for task in tasks:  # In task order, so that the merges do not depend on which task finishes first.
-            if task.digest in results:
-                for name, value in results[task.digest]["counters"].items():
-                    setattr(self.counters, name, getattr(self.counters, name) + value)
-                for piece in results[task.digest]["pieces"]:
-                    pieces[piece["key"]].append(piece["file"])
+        # In task order, so that the merges do not depend on which task finishes first.
+        for result in (results[task.digest] for task in tasks if task.digest in results):
+            for name, value in result["counters"].items():
+                setattr(self.counters, name, getattr(self.counters, name) + value)
+            for piece in result["pieces"]:
+                pieces[piece["key"]].append(piece["file"])
         return pieces
 
     def _size(self) -> int:
@@ -347,12 +344,10 @@ class Batch:
             return known
         total, slots = sum(capture.size for capture in self._captures), sum(self._client.nthreads().values())
         size = self._task_size or max(LEAST_TASK, total // max(1, TASKS_PER_WORKER * slots))
-        try:
+        with output_errors(f"--work {self._folder}"):
             set_aside_non_file(path)
             write_json(path, size, durable=False)
             share_like_folder(path, self._folder)
-        except OSError as error:
-            raise OutputError(f"--work {self._folder}: cannot be written: {error.strerror or error}") from None
         return size
 
     def _merge(self, pieces: dict[int, list[str]]) -> dict[int, str]:
@@ -378,14 +373,12 @@ class Batch:
         files = [unions[window] for window in sorted(unions)]
         tasks = [self._make_task("restore", [file], file, self._folding, query) for file in files]
         answers: dict[str, Result] = {}
-        waiting = iter(tasks)
-        following = next(waiting, None)
-        for task, result in self._run_tasks(tasks):
-            answers[task.digest] = result
-            while following is not None and following.digest in answers:
-                answer = answers.pop(following.digest)
-                yield BatchWindow(Window(*answer["window"]), answer["rows"], self._folder / following.names[0])
-                following = next(waiting, None)
+        for done, result in self._run_tasks(list(tasks)):
+            answers[done.digest] = result
+            while tasks and tasks[0].digest in answers:  # in the order of the windows
+                task = tasks.pop(0)
+                answer = answers.pop(task.digest)
+                yield BatchWindow(Window(*answer["window"]), answer["rows"], self._folder / task.names[0])
 
     def _make_task(self, kind: str, names: Sequence[str], *what: Any) -> Task:
         digest = digest_of(kind, *what)
@@ -411,22 +404,16 @@ class Batch:
                 known.append((task, result))
         self.tasks += len(futures) + len(known)
         self.reused += len(known)
-        for task, result in known:
-            self._progress()
-            yield task, result
-        for future in as_completed(list(futures), loop=self._client.loop):
-            self._progress()
-            task, outcome = futures.pop(future), _outcome(future)
+        done = as_completed(list(futures), loop=self._client.loop)
+        for task, outcome in chain(known, ((futures.pop(future), _outcome(future)) for future in done)):
+            self._done += 1
+            self._on_progress(self._done, self.tasks)
             if not isinstance(outcome, TaskError):
                 yield task, outcome
             elif on_failed is not None:
                 on_failed(task, outcome)
             else:
                 raise outcome
-
-    def _progress(self) -> None:
-        self._done += 1
-        self._on_progress(self._done, self.tasks)
 
 
 def _outcome(future: Any) -> Result | TaskError:
@@ -450,10 +437,7 @@ def _outcome(future: Any) -> Result | TaskError:
 @contextmanager
 def connect(scheduler: str | None, workers: int | None = None, *, timeout: float | None = None) -> Iterator[Any]:
     """Yield a client of the cluster at `scheduler`, or without one, of local worker processes."""
-    try:
-        import distributed as dask
-    except ImportError as error:
-        raise MissingExtraError("the batch command", "batch") from error
+    dask = import_extra("the batch command", "batch", "distributed")
     before = logging.root.manager.disable
     # Dask logs a traceback of every error that it recovers from. Errors that matter are raised as ours.
     logging.disable()
@@ -498,10 +482,8 @@ def check_workers(client: Any, folder: Path, sample: str | None, *, timeout: flo
         raise UsageError(f"the cluster at {client.scheduler.address} has no workers; start some") from None
     token = uuid.uuid4().hex
     probe = folder / f".probe.{token}"
-    try:
+    with output_errors(f"--work {folder}"):
         probe.write_text(token)
-    except OSError as error:
-        raise OutputError(f"--work {folder}: cannot be written: {error.strerror or error}") from None
     try:
         answers = client.run(_worker_check(str(probe), token, sample), on_error="return")
     finally:

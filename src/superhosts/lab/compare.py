@@ -215,7 +215,6 @@ def choose(
 
 
 def _reason(name: str, make: Make[Contestant], shared: SharedSettings, wanted: list[str]) -> str | None:
-    """Return why a detector cannot take part; None if it can."""
     if shared.memory is not None and name == "vbfa-long" and "vbfa" in wanted:
         return "of a given memory it is the same as vbfa"  # both have as long columns as the memory allows
     if name == "cube-dense" and "cube" in wanted and shared.device.startswith("cuda"):

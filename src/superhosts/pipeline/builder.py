@@ -115,14 +115,10 @@ class _OpenWindow:
 class WindowBuilder:
     """Turns packets into pairs and pairs into one sketch for each window that is open.
 
-    Packets are gathered, so that threads share the work on several blocks: a block alone is too small for many cores.
-    `gathers` is how many packets wait for that; 1 puts every block into the sketch at once, as live traffic needs it.
-
-    `make_detector` makes an empty detector for a part; without it the settings do. Without `find` only sketches are
-    made, and no super hosts are looked for. `sorts`: packets of several inputs are put in order before they are judged.
-
-    `sampling` is told the limit of the sample of the window that was filled last, and sources that read ahead leave out
-    details of packets that this sample cannot take. It is the one feedback against the direction of the packets.
+    `gathers` packets wait before they go into a sketch, because a block alone is too small for many cores; live traffic
+    needs 1. Without `find` no super hosts are looked for. `sorts`: packets of several inputs are put in order before
+    they are judged. `sampling` is told the limit of the sample that was filled last, so that sources leave out details
+    which no sample can take: the one feedback against the direction of the packets.
     """
 
     def __init__(
@@ -317,8 +313,8 @@ class WindowBuilder:
 def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -> None:
     """Compile what packets need, before they come: a live capture loses packets while it waits for a compiler.
 
-    A window takes a packet of each family and is asked for its hosts. The packets may be outside of the monitored
-    network, so another window has every address as a host; if that would be exact at first, a third one is not.
+    The packets may be outside of the monitored network, so another window has every address as a host; if that would be
+    exact at first, a third one is not.
     """
     everywhere = replace(settings, inner=(), exclude=(), watch=("inner",))
     ways = [settings, everywhere]

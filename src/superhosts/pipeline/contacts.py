@@ -197,9 +197,8 @@ def with_details(batch: PacketBatch) -> PacketBatch:
 
 
 def in_order(batches: Sequence[PacketBatch], before: int | None) -> tuple[list[PacketBatch], list[PacketBatch]]:
-    """Return the packets of several inputs in the order of time: those before a time, and the others.
+    """Return packets in the order of time: those before `before`, which all inputs have reached, and the others.
 
-    Blocks of inputs that overlap in time come one after the other; what all inputs have reached can be put in order.
     Packets of different families never belong to one conversation, so each family is one batch.
     """
     ready, later = [], []

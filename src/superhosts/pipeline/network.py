@@ -436,10 +436,7 @@ class Network:
         return np.empty(shape, np.uint64 if host else np.uint32), np.empty(shape, np.uint64 if peer else np.uint32)
 
     def _room(self, batch: PacketBatch) -> tuple[Addresses, Addresses]:
-        """Return columns for the pairs of a share, in memory that is used again.
-
-        A few packets would hold all of it, and thousands of small batches may wait together: these get their own.
-        """
+        """Return columns in memory that is used again; few packets, of which thousands may wait, get their own."""
         if len(batch) < LEAST_SHARE:
             shape = (2 * len(batch) + 1, *batch.src.shape[1:])
             return np.empty(shape, batch.src.dtype), np.empty(shape, batch.src.dtype)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from superhosts.core.fields import FILE_NAME_RULE, is_file_name
-from superhosts.core.files import make_folder
+from superhosts.core.files import make_folder, os_errors
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.text import printable
@@ -20,16 +20,11 @@ from superhosts.sketch.sketch import Sketch
 
 
 def prepare_folder(folder: Path, site: str) -> None:
-    """Create the folder for sketches; check the site's name, which becomes part of their file names.
-
-    A new folder is closed to other users; one that is there keeps its mode.
-    """
+    """Create the folder for sketches, closed to others; check the site's name, a part of their file names."""
     if not is_file_name(site):
         raise UsageError(f"--site {printable(site) if site else 'is empty'}: {FILE_NAME_RULE}")
-    try:
+    with os_errors(f"--save {folder}: cannot be created"):
         make_folder(folder)
-    except OSError as error:
-        raise OutputError(f"--save {folder}: cannot be created: {error.strerror}") from None
 
 
 class SketchSaver:
@@ -86,10 +81,7 @@ def merge_saved(sketch: Sketch, path: Path, settings: Settings) -> None:
 
 
 def _check_parts(path: Path, settings: Settings) -> None:
-    """Raise DifferenceError if a file has sides or directions that this run does not count: they would lack packets.
-
-    The other way round nothing can be said: a part without packets is not in a file.
-    """
+    """Raise DifferenceError if a file has sides or directions that this run does not count: they would lack packets."""
     mine = settings.parts
     others = [part for part in read_header(path).kinds if part._replace(family=mine[0].family) not in mine]
     if others:

@@ -85,8 +85,7 @@ def scan_options(
 ) -> RunOptions:
     """Return the options of a scan: a clock closes windows of pipes; files are read twice if need be, or joined.
 
-    Short inputs are not joined under a limit of memory, because that takes the sketches of two windows at once, nor if
-    it matters who opened, because that is decided window by window.
+    Joining takes the sketches of two windows at once, so not under a limit of memory; who opened is decided by window.
     """
     live = any(source.live for source in sources)
     can_join = "merge" not in settings.kind.broken_laws and settings.memory_total is None
@@ -141,10 +140,8 @@ _COLUMNS = ("src", "dst", "time", "details")
 class SecondPass:
     """Collects whole windows, those in `wanted`, from inputs in any order.
 
-    Packets that were far out of order cannot be added to a window that has closed, because its sketch was yielded. So
-    after all files were read, they are read again for those windows alone. The packets of these windows wait in memory
-    and, beyond a limit, in a temporary file, until each window is built whole. The work stays linear: two readings, and
-    each packet is written at most once.
+    The sketch of a window that has closed was yielded, so files with packets far out of order are read a second time
+    for those windows alone. Their packets wait in memory and, beyond a limit, in a temporary file.
     """
 
     def __init__(self, length: int, wanted: Iterable[int], limits: Limits = LIMITS) -> None:
@@ -211,12 +208,10 @@ class SecondPass:
 class Scan:
     """One run over inputs. Iterating over it yields the windows; `counters` has the packets read so far, by kind.
 
-    Any thread may call it at any time. Threads that iterate at the same time share the windows.
-
-    The run ends when nobody iterates any more: leaving a loop early ends the readers. Keep the iterator (`windows =
-    iter(run)`) to go on later. With `reopen`, another loop reads the inputs again, from their beginning, and counts
-    anew; it raises UsageError if one of them can be read only once. Without, inputs are read once: after a run has come
-    to its end another loop gets no windows, and after one that was left it raises UsageError.
+    Any thread may call it at any time; threads that iterate share the windows. Leaving a loop ends the readers: keep
+    the iterator (`windows = iter(run)`) to go on later. With `reopen`, another loop reads the inputs again and counts
+    anew, or raises UsageError if one of them can be read only once. Without, a run that has ended yields no more
+    windows, and one that was left raises UsageError.
     """
 
     def __init__(
@@ -230,11 +225,10 @@ class Scan:
         on_progress: Callable[[int, int], None] | None = None,
         reopen: Callable[[], Sequence[Source]] | None = None,
     ) -> None:
-        """Prepare a run.
+        """Prepare a run. `make_detector` makes an empty detector for a part, in place of the settings.
 
-        `make_detector` makes an empty detector for a part, in place of the settings. An input that fails goes to
-        `on_error` where that is given, and the rest goes on. `on_progress` is told the bytes and packets read so far.
-        `reopen` opens the same inputs again.
+        An input that fails goes to `on_error` where that is given, and the rest goes on. `on_progress` is told the
+        bytes and packets read so far. `reopen` opens the same inputs again.
         """
         options = RunOptions() if options is None else options
         if settings.window == "all" and (options.grace is not None or options.resume_from is not None):
@@ -367,10 +361,7 @@ class Scan:
             return self._windows.earliest()
 
     def peek(self) -> WindowResult | None:
-        """Return the earliest open window as it is now; None if none is open. Only for `on_progress` to call.
-
-        The window goes on as if nobody had asked. Its sketch is not to be kept or changed.
-        """
+        """Return the earliest open window as it is now, if any. Only for `on_progress`; its sketch must not be kept."""
         window, sliding = self.open_window(), self._sliding
         if window is None:
             return None

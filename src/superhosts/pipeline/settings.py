@@ -219,10 +219,7 @@ class Settings:
         return tuple(self.peers) or (("any",) if self.count == "hosts" else ("opened",))
 
     def _directions(self, peers: str) -> list[str]:
-        """Return the directions of parts with these peers. Contacts are those that the host opened, unless it is said.
-
-        So "any" direction of a contact means "out".
-        """
+        """Return the directions of parts with these peers. Of contacts, "any" means that the host opened ("out")."""
         if peers == "any":
             return list(self.direction)
         return [f"{peers}-in" if way == "in" else peers for way in self.direction]

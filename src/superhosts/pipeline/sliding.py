@@ -35,18 +35,14 @@ class _Union(NamedTuple):
 class PaneQueue:
     """The sketches of consecutive panes, first in, first out, with the union of all of them at any time.
 
-    A queue of two stacks keeps the number of merges constant, whatever the number of panes in a window. New panes go to
-    the back, which has one union of all its panes. The front has, for each of its panes, the union of that pane and all
-    younger ones of the front; the oldest pane leaves with its union, and nothing has to be taken out of any other. When
-    the front is empty, the panes of the back become the front, one merge each. So a pane is merged at most twice, and a
-    window takes one more merge.
+    A queue of two stacks makes three merges for a pane, whatever their number. New panes go to the back, which has one
+    union. The front has for each pane the union of it and all younger ones of the front, so that the oldest simply
+    leaves. When the front is empty, the back becomes it.
 
     While windows have more pairs than are counted exactly, the unions of both stacks are made dense early: the pairs of
-    a pane are then written once for each stack. Otherwise all pairs of an exact union would be written again for every
-    window. A window whose pairs may fit again is made of exact unions, which takes the panes themselves; so the front
-    keeps the youngest panes, as long as all their pairs may fit.
-
-    Sketches of panes never change once they are here: who gets one to save or to send it sees what was counted.
+    a pane are written once for each stack, and not for every window. A window whose pairs may fit again is made of the
+    exact panes, so the front keeps the youngest ones as long as their pairs may fit. Sketches of panes never change
+    here.
     """
 
     def __init__(self) -> None:
@@ -172,9 +168,8 @@ class _Pane(NamedTuple):
 class SlidingPanes:
     """Turns panes into windows that end with them. `find` looks for the super hosts of a window's sketch.
 
-    Panes come in order of time. A pane in which nothing came may be left out: the windows that end with it are made
-    when the next one comes. A window without any packet is yielded only for an empty pane that came. With `keeps_all`,
-    windows are not skipped: of live traffic one ends with every pane, which shows that the program is alive.
+    Panes come in order of time. An empty pane may be left out: the windows that end with it are made when the next one
+    comes. With `keeps_all` a window ends with every pane, which shows in live traffic that the program is alive.
     """
 
     def __init__(self, length: int, slide: int, find: Find, *, keeps_all: bool = False) -> None:
@@ -281,10 +276,8 @@ class SlidingPanes:
 class SlidingAhead:
     """Makes the window of one pane in a thread of its own, while the packets of the next pane are counted.
 
-    Only for inputs that end: they keep all cores busy. Live traffic leaves time for merges, and its windows come at
-    once. All methods are for the thread that counts.
-
-    `on_idle` is called when no window is being made, and the last one was taken.
+    Only for inputs that end, which keep all cores busy. All methods are for the thread that counts. `on_idle` is called
+    when no window is being made, and the last one was taken.
     """
 
     def __init__(self, sliding: SlidingPanes, on_idle: Callable[[], None]) -> None:

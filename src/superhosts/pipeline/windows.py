@@ -1,17 +1,14 @@
 """Tumbling windows of event time, aligned to the epoch, so that all sites have the same windows.
 
 Packets go to their own window while it is open. A window closes once 1,000 packets beyond it have come (and every
-input has passed its end); until then those packets are held (`Held`). What comes for a window that is closed is late.
-It is counted, or it opens its window again (`reopens`), or its window is noted to be read a second time (`revises`),
-or, in live traffic (`wall`), it waits until it is known whether the clock was set back (`OffTime`). A stray timestamp,
-years away from everything else, closes nothing.
+input has passed its end); until then those packets are held (`Held`). What comes for a window that is closed is late:
+it is counted, opens its window again (`reopens`), has it read a second time (`revises`) or, in live traffic (`wall`),
+waits until it is known whether the clock was set back (`OffTime`). A stray timestamp, years away from everything else,
+closes nothing. Every packet is in a piece, late, stray or repeated, and in one of them only.
 
-Every packet is in a piece, late, stray or repeated, and in one of them only. The work grows with packets and windows
-and with nothing else: whether a time is stray is decided by year, and times of 64 bits span fewer than 600 years.
-
-A run that goes on where another ended (`resume_from`) drops what belongs to the windows that are done. In live traffic
-a clock closes windows, too (`tick`), and empty windows can be asked for (`gaps`). With `joins`, a whole input that is
-shorter than a window is one window (`ShortInput`).
+The work grows with packets and windows alone: whether a time is stray is decided by year. A run that goes on where
+another ended (`resume_from`) drops what is done. In live traffic a clock closes windows, too (`tick`), and empty
+windows can be asked for (`gaps`). With `joins`, a whole input that is shorter than a window is one (`ShortInput`).
 """
 
 from __future__ import annotations
@@ -49,11 +46,7 @@ def is_far_behind(index: int, frontier: int, length: int) -> bool:
 
 
 class Held:
-    """Packets that are held until their window opens, by window, the windows of each year in order.
-
-    However many windows they are spread over, and in whatever order they come, taking a piece in and taking the
-    earliest window of a year out costs the logarithm of the number of windows.
-    """
+    """Packets that are held until their window opens. A piece in, or a year's first window out, costs a logarithm."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -113,15 +106,10 @@ class Jump(NamedTuple):
 class OffTime:
     """The packets off their time, in both directions, until it is known what they are.
 
-    Times jump while traffic runs when a clock was wrong and is set right, or the other way round. A packet is off its
-    time if its window is closed already (behind), or if it lies far ahead of both the traffic before it and this
-    machine's clock. Such packets wait. If nearly all packets that follow are off in the same direction, the traffic has
-    jumped, and the packets that waited go to their windows. If the traffic goes on where it was, they count as late or
-    stray and are dropped.
-
-    Both conditions of "ahead" matter. The clock that stamps packets may differ from this machine's by any amount, and
-    old captures may be read: only a jump within the traffic is suspicious. Traffic may also pause for hours: then it
-    lies ahead of the traffic before, but not of this machine's clock.
+    Times jump when a clock is set while traffic runs. A packet is off its time if its window is closed already
+    (behind), or if it lies far ahead of the traffic before it, which may pause for hours, and of this machine's clock,
+    which may differ from the one that stamps packets. Such packets wait. If nearly all that follow are off in the same
+    direction, the traffic has jumped, and they go to their windows; if it goes on where it was, they are late or stray.
     """
 
     def __init__(self, length: int, settle: int, wall: Callable[[], int], limits: Limits = LIMITS) -> None:
@@ -284,10 +272,8 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
 class ShortInput:
     """The times of the packets of each window, as long as all of them may belong to one.
 
-    An input that ends and is shorter than a window is one window, even if a boundary of windows lies within it. Whether
-    it is shows only at its end. Until then, or until the input is known to be longer, the first two windows stay open
-    side by side, each with a sketch of its own. At the end the two are merged, which gives the bits of one window over
-    all packets; a longer input goes on with windows at multiples of their length, as at all sites.
+    An input that ends and is shorter than a window is one window, wherever it begins. Until its end, or until it is
+    known to be longer, the first two windows stay open side by side, each with a sketch; at the end the two are merged.
     """
 
     def __init__(self, length: int) -> None:

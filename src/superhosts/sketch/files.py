@@ -87,12 +87,10 @@ def merge_named(whole: Sketch, path: Path, key: bytes | str | None, memory: str 
 def estimate_in_file(
     path: str | Path, hosts: Mapping[Part, Hosts], *, key: bytes | str | None = None, trusted: bool = False
 ) -> dict[Part, SuperHosts]:
-    """Estimate the peers of the given hosts in a stored sketch. The rows of each part are in the order of its hosts.
+    """Estimate the peers of hosts (a column, a result, addresses) in a stored sketch, in the order of the hosts.
 
-    Every row equals `load(path).parts[part].estimate(host)`; contacts that are unanswered are the difference of two
-    parts. The result has no entry for parts that the file lacks.
-    Hosts may be a column, a result, or addresses. `trusted`: the caller has just verified the file's checksum, and it
-    is not computed again.
+    Every row equals `load(path).parts[part].estimate(host)`. The result has no entry for parts that the file lacks.
+    `trusted`: the caller has just verified the checksum.
     """
     with CubeReader(path, trusted=trusted) as reader:
         stored = describe(reader, memory_limit(None), DETECTORS)

@@ -95,10 +95,7 @@ class Sketch(Storable):
 
     @contextmanager
     def _held(self, *others: Sketch) -> Iterator[None]:
-        """Lock this sketch, the other sketches, and all of their detectors.
-
-        All code takes the locks of sketches before those of detectors, which prevents deadlocks.
-        """
+        """Lock sketches, and then, which prevents deadlocks, all of their detectors."""
         sketches = (self, *others)
         with holding(*sketches), holding(*(each for sketch in sketches for each in sketch.parts.values())):
             yield

@@ -1,6 +1,8 @@
-"""The interface of a source of traffic: what it yields, what it counts, how long it waits, how its kind is recognised.
+"""What a source of traffic is: what it yields, what it counts, how long it waits, and the schemes of names.
 
-A source yields blocks of packets (`pairs.PacketBlock`), in reading order.
+A source yields blocks of packets (`pairs.PacketBlock`), in reading order. A new one subclasses `Source` and implements
+`_read`, and `first_time` unless it is live; what else there is has defaults. A format of files is no source of its own:
+it gives `FileSource` a reader (`input.py`).
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, SuperhostsError, UsageError, internal_error
@@ -131,16 +133,15 @@ class Wants:
     sampling: Sampling | None = None  # details only of these packets, if a source can tell them apart; None: of all
     threads: int | None = None  # that may read it; None: one for each CPU
     one_window: bool = False  # all packets are one window: they need no time
+    first_only: bool = False  # the first packets alone, to know when an input begins
 
 
 PLAIN = Wants()
 
 
-class Source(Protocol):
+class Source:
     """One input. The defaults are those of a file; sources that wait for traffic set their flags themselves."""
 
-    name: str
-    counters: SourceCounters
     replays: bool = True  # the next run can read it again, from its beginning
     live: bool = False  # it waits for traffic that has not happened yet
     loses: bool = False  # packets are lost while it is not read: a live capture
@@ -149,6 +150,10 @@ class Source(Protocol):
     _bytes: int = 0  # read so far
     _waits: bool = False
     _stopped: bool = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.counters = SourceCounters()
 
     def want(self, wants: Wants) -> None:
         """Take note of what the run needs. Called before it is read."""
@@ -163,11 +168,21 @@ class Source(Protocol):
         return
 
     def first_time(self) -> int | None:
-        """Return the time of the first packet, None for an empty or live input. `blocks` still yields that packet."""
+        """Return the time of the first packet, which `blocks` still yields; a pipe waits for it.
+
+        None: the input has no packets, and is not read. A run that follows live inputs does not ask them.
+        """
         return None
 
     def blocks(self) -> Iterator[PacketBlock]:
-        """Yield the packets, once."""
+        """Yield the packets, once, and count them."""
+        for block in self._read():
+            self.counters.count(block)
+            yield block
+
+    def _read(self) -> Iterator[PacketBlock]:
+        """Yield the packets. Count here only what is no packet with addresses."""
+        raise NotImplementedError
 
     def position(self) -> int:
         """Return the bytes of the input read so far, for the progress bar."""

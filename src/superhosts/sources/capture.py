@@ -37,7 +37,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import cache
@@ -52,15 +52,14 @@ from superhosts.core.device import thread_count
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.profile import measured, timed
 from superhosts.core.text import counted
-from superhosts.core.units import SECOND
 from superhosts.errors import InputError
 from superhosts.jit.cache import jit_disabled
-from superhosts.sources.base import PLAIN, Source, SourceCounters, Wants
+from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.compression import LONGEST_WINDOW, MOST_AHEAD, MOST_INPUT, MOST_OUTPUT
 from superhosts.sources.files import is_url
 from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.links import MOST_SUBFRAMES
-from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, Opens
+from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, Opens, Reader
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE
@@ -98,13 +97,20 @@ def not_a_capture(head: bytes, name: str, compression: str) -> InputError:
     return InputError(filetypes.not_a_capture(head, file, compression), file=name)
 
 
-class CaptureReader:
+class CaptureReader(Reader):
     """One pass over an input: a buffer of bytes, and where in it the next record starts."""
 
     def __init__(
-        self, source: Opens, counters: SourceCounters, block_bytes: int, packets: int, wants: Wants = PLAIN
+        self,
+        source: Opens,
+        counters: SourceCounters,
+        block_bytes: int,
+        packets: int,
+        wants: Wants = PLAIN,
+        size: int | None = None,
     ) -> None:
-        self._name = source.name
+        """Open it. `size`: the bytes that a file had when it was found."""
+        self._name, self._size = source.name, size
         self._counters = counters
         most_rows = 2 if wants.tunnels == "both" else 1  # of a packet
         self._packets = max(packets // most_rows, 1)
@@ -119,6 +125,7 @@ class CaptureReader:
         self._simple = False
         self._counted = self._unsupported = 0  # packets, and those of unsupported link types
         self.format: Format | None = None  # None before the first bytes were read
+        self.opening: int | None = None  # time of the first packet, with addresses or not
         self._finished = False
         self._stream = source.open()
 
@@ -138,8 +145,8 @@ class CaptureReader:
         if self.format is None:
             raise not_a_capture(head, self._name, self._stream.compression)
 
-    def read(self, limit: int | None = None, until: int | None = None) -> PacketBlock | None:
-        """Return the next packets, about `limit` at most; () if none of them has addresses, None at the end.
+    def read(self, until: int | None = None) -> PacketBlock | None:
+        """Return the next packets; () if none of them has addresses, None at the end.
 
         Records that start at byte `until` or later are not read; () also if there are no others.
         """
@@ -148,11 +155,13 @@ class CaptureReader:
             return None
         tally = self._tally
         while until is None or self.place() < until:
-            frames.start_walk(tally, min(limit or self._packets, self._packets))
+            frames.start_walk(tally, self._packets)
             frames.use_sampling(tally, self._sampling)
             if until is not None:
                 tally[frames.STOP] = until - self._offset
             with measured("walk") as work:
+                if self.opening is None:
+                    self._read_opening(self.format, tally)
                 problem = self.format.walk(self._buffer[: self._filled], tally, self._columns)
                 work.amount += int(tally[frames.PACKETS])
             while self.format.notes:
@@ -165,6 +174,14 @@ class CaptureReader:
                 self._finish()
                 return None
         return ()
+
+    def _read_opening(self, format: Format, tally: frames.Tally) -> None:
+        """Walk the first packet alone. The same walk goes on behind it."""
+        tally[frames.LIMIT] = 1
+        format.walk(self._buffer[: self._filled], tally, self._columns)
+        tally[frames.LIMIT] = self._packets
+        if tally[frames.PACKETS]:
+            self.opening = self.last_time()
 
     def skip(self, place: int, tally: frames.Tally, columns: frames.Columns) -> PacketBlock:
         """Go on at byte `place` and return the packets before it, the rows that another walk has written.
@@ -243,6 +260,11 @@ class CaptureReader:
             if self._counted == 1:
                 text = "its only packet cannot be read: its link type is not supported"
             raise InputError(text, file=self._name)
+        position = self.position()  # even if a plain file now ends with a whole record
+        if self._size is not None and not self._stream.compression and position < self._size:
+            self._counters.truncated_files = 1
+            read = f"{position:,} of {counted(self._size, 'byte was', 'bytes were')} there"
+            self._warn(f"it has become shorter while it was read: {read}; what came before counts")
 
     def _pass_on_notes(self, most: int | None = None) -> None:
         """Pass on the stream's notes about its first `most` bytes, so that messages do not depend on the block size."""
@@ -353,16 +375,23 @@ class FileStream:
 _being_read: WeakSet[PieceReader] = WeakSet()  # of all threads
 
 
-class PieceReader:
+class PieceReader(Reader):
     """One pass over a file: reads pieces ahead and confirms them in order."""
 
     def __init__(
-        self, stream: FileStream, counters: SourceCounters, block_bytes: int, cutting: Cutting, wants: Wants = PLAIN
+        self,
+        stream: FileStream,
+        counters: SourceCounters,
+        block_bytes: int,
+        cutting: Cutting,
+        wants: Wants = PLAIN,
+        found: int | None = None,
     ) -> None:
+        """Begin to read. `found`: the bytes that the file had when it was found."""
         self._cutting = cutting
         self._stream = stream
         self._wants = wants
-        self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS, wants)
+        self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS, wants, found)
         size = os.fstat(self._stream.file).st_size
         _being_read.add(self)
         self._size = cutting.piece(size, len(_being_read))
@@ -444,7 +473,7 @@ def open_pieces(
     reader = None
     try:
         if format_of(os.pread(file, _HEAD, 0)) is not None:
-            reader = PieceReader(FileStream(source.name, file), counters, block_bytes, cutting, wants)
+            reader = PieceReader(FileStream(source.name, file), counters, block_bytes, cutting, wants, source.size)
     except OSError:  # reported by whoever reads it instead
         pass
     finally:
@@ -495,125 +524,43 @@ def _read(
 
 _PROBE_BYTES = 64 * 1024
 _PROBE_PACKETS = 1000  # looked at to know when a file begins
-_YEAR = 365 * 86400 * SECOND
 
 
-class CaptureSource(FileSource[CaptureReader | PieceReader]):
-    def __init__(self, source: Input, block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> None:
-        super().__init__(source)
-        self._block_bytes = block_bytes
-        self._cutting = cutting
-        self._first: PacketBlock = ()  # read from a pipe for its time, not yet yielded
-        # Nothing is held open until it is read: there may be thousands of files.
-        if source.reopens and (head := source.head()) and format_of(head) is None:
-            raise not_a_capture(head, self.name, source.compression)
-        self.one_thread = self._takes_one_thread()
+def capture_format(block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> FileFormat:
+    def cut(wants: Wants) -> Cutting:
+        return cutting if wants.threads is None else cutting._replace(threads=wants.threads)
 
-    def want(self, wants: Wants) -> None:
-        self.wants = wants
-        if wants.threads is not None:
-            self._cutting = self._cutting._replace(threads=wants.threads)
-            self.one_thread = self._takes_one_thread()
+    def open(file: Opens, counters: SourceCounters, wants: Wants) -> CaptureReader | PieceReader:
+        if wants.first_only:  # If details are wanted, the other walk need not be loaded.
+            wants = replace(wants, tunnels="outer")
+            return CaptureReader(file, counters, _PROBE_BYTES, _PROBE_PACKETS, wants)
+        size = None
+        if isinstance(file, Input):
+            if (pieces := open_pieces(file, counters, block_bytes, cut(wants), wants)) is not None:
+                return pieces
+            size = file.size if file.reopens else None  # stdin may be a file that somebody else has begun to read
+        return CaptureReader(file, counters, block_bytes, BLOCK_PACKETS, wants, size)
 
-    def _look(self) -> int | None:
-        """Return the time at which the input begins; None for an empty input.
+    def one_thread(file: Input, wants: Wants) -> bool:
+        is_small = file.size is not None and not cut(wants).suits(file.size)
+        return is_small or bool(file.compression) or is_url(file.path)
 
-        The first packets of a file decide; a stray time, years from the others, does not count.
-        """
-        if not self._input.reopens:
-            pipe = self._open()
-            block = pipe.read(limit=1)
-            self._first = block or ()
-            return None if block is None else pipe.last_time()
-        probed = SourceCounters()
-        wants = replace(self.wants, tunnels="outer")  # If details are wanted, the other walk need not be loaded.
-        reader = CaptureReader(self._input, probed, _PROBE_BYTES, _PROBE_PACKETS, wants)
-        try:
-            if reader.read(limit=1) is not None:
-                self._opening = reader.last_time()
-                return _begin(self._opening, _probe(reader))
-        finally:
-            reader.close()
-        for text in probed.warnings:  # an input without packets is not read again, so its warnings are passed on here
-            self.counters.warn(text)
-        self.counters.truncated_files = probed.truncated_files
-        return None
-
-    def first_bytes(self) -> bytes:
-        return self._input.head() if self._input.reopens else b""
-
-    def _read(self) -> Iterator[PacketBlock]:
-        if self._reader is None:
-            self._reader = open_pieces(self._input, self.counters, self._block_bytes, self._cutting, self.wants)
-        reader = self._reader or self._open()
-        if self._first:
-            first, self._first = self._first, ()
-            yield first
-        while (block := reader.read()) is not None:
-            if block:
-                yield block
-        self._check_length(reader.position())
-
-    def _check_length(self, position: int) -> None:
-        """Warn if a plain file has become shorter since it was opened, even if it now ends with a whole record.
-
-        Standard input may be a file that somebody else has begun to read.
-        """
-        size = self._input.size
-        if self._input.reopens and size is not None and not self._input.compression and position < size:
-            self.counters.truncated_files = 1
-            read = f"{position:,} of {counted(size, 'byte was', 'bytes were')} there"
-            self.counters.warn(f"{self.name}: it has become shorter while it was read: {read}; what came before counts")
-
-    def again(self) -> Source:
-        source = CaptureSource(self._input, self._block_bytes, self._cutting)
-        source.want(self.wants)
-        return source
-
-    def _find_opening(self) -> None:
-        self._opening = first_packet(self._input)
-
-    def _takes_one_thread(self) -> bool:
-        source = self._input
-        is_small = source.size is not None and not self._cutting.suits(source.size)
-        return source.reopens and (is_small or bool(source.compression) or is_url(source.path))
-
-    def _open(self) -> CaptureReader:
-        if not isinstance(self._reader, CaptureReader):
-            self._reader = CaptureReader(self._input, self.counters, self._block_bytes, BLOCK_PACKETS, self.wants)
-        return self._reader
+    return FileFormat(lambda head: format_of(head) is not None, open, one_thread)
 
 
-def first_packet(source: Opens) -> int | None:
-    """Return the time of the very first packet of a file, None where it has none yet."""
-    reader = CaptureReader(source, SourceCounters(), _PROBE_BYTES, 1)
-    try:
-        return None if reader.read(limit=1) is None else reader.last_time()
-    finally:
-        reader.close()
+CAPTURES = capture_format()
 
 
-def _probe(reader: CaptureReader) -> PacketBlock:
-    """Return the packets after the first one. Damage there is reported when the file is read."""
-    try:
-        return reader.read() or ()
-    except InputError:
-        return ()
-
-
-def _begin(first: int, block: PacketBlock) -> int:
-    times: list[int] = [first, *(time for batch in block for time in batch.time.tolist())]
-    middle = sorted(times)[len(times) // 2]
-    return min(time for time in times if abs(time - middle) < _YEAR)
-
-
-def open_capture(path: str | Path, *, block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> Source:
+def open_capture(path: str | Path | Input, *, block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -> FileSource:
     """Open a capture file, a pipe or ("-") stdin; `InputError` if it is not there or not a capture."""
-    return CaptureSource(Input(path), block_bytes, cutting)
+
+    def check(file: Input) -> FileFormat:
+        if file.reopens and (head := file.head()) and format_of(head) is None:  # Readers say it of pipes.
+            raise not_a_capture(head, file.name, file.compression)
+        return capture_format(block_bytes, cutting)
+
+    return FileSource(path if isinstance(path, Input) else Input(path), check)
 
 
 def most_memory() -> int:
     return max(READER_MEMORY, CUTTING.memory())
-
-
-CAPTURES = FileFormat(lambda head: format_of(head) is not None, CaptureSource)

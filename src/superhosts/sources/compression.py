@@ -405,7 +405,7 @@ class CompressedStream:
                 np.frombuffer(view, np.uint8)[filled : filled + step] = self._output[:step]
                 self._output = self._output[step:]
                 filled += step
-            elif self._ended is not None or (not self._take() and filled):
+            elif self._ended is not None or (filled and self._plain.live) or (not self._take() and filled):
                 break
         if not filled and self._ended is not None and not isinstance(self._ended, StopIteration):
             raise self._ended

@@ -26,15 +26,21 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.sources.base import CLOCKS, PACE, Clocks, Pace, Source, SourceCounters, Stopped, Wants, input_border
-from superhosts.sources.capture import BLOCK_BYTES, BLOCK_PACKETS, CaptureReader, first_packet, format_of
+from superhosts.sources.base import CLOCKS, PACE, Clocks, Pace, Source, SourceCounters, Stopped, input_border
+from superhosts.sources.capture import CAPTURES
 from superhosts.sources.compression import decompressed
 from superhosts.sources.files import is_finished
-from superhosts.sources.input import MOST_LINES_HEAD, Span, has_lines, identity_of, read_head, without_compression
+from superhosts.sources.input import (
+    MOST_LINES_HEAD,
+    FileFormat,
+    Span,
+    has_lines,
+    identity_of,
+    read_first,
+    read_head,
+    without_compression,
+)
 from superhosts.sources.stream import PlainStream, Stream
-from superhosts.sources.tables.formats import table_format
-from superhosts.sources.tables.options import DEFAULT, TableOptions
-from superhosts.sources.tables.source import RowPackets, TableFormat
 
 _SHORT = 24  # bytes: less than the header of a capture
 _LOOKING = 10  # pause between two listings, in multiples of the time of one: a folder may hold very many files
@@ -57,8 +63,10 @@ class _File:
 
 
 class FolderSource(Source):
-    """The captures, tables and logs of a folder, present and future. `done` holds identities to leave out.
+    """The files of a folder, present and future. `done` holds identities to leave out.
 
+    `recognise` returns the format of a file, given its first bytes and a function that returns its first lines; where
+    it returns None, the file is taken for a capture.
     What is wrong with a file goes to `on_error`, called by the reading thread, or else to the warnings.
     With `only`, a name in the folder, the source is that one file, which is read while it grows.
     """
@@ -69,23 +77,20 @@ class FolderSource(Source):
     def __init__(
         self,
         path: str | Path,
+        recognise: Callable[[bytes, Callable[[], bytes]], FileFormat | None] = lambda _head, _lines: None,
         *,
         only: str | None = None,
         done: frozenset[str] = frozenset(),
         on_error: Callable[[SuperhostsError], None] | None = None,
-        tables: TableOptions = DEFAULT,
-        block_bytes: int = BLOCK_BYTES,
         pace: Pace = PACE,
         clocks: Clocks = CLOCKS,
     ) -> None:
-        self.name = str(path if only is None else Path(path) / only)
+        super().__init__(str(path if only is None else Path(path) / only))
         self.now = clocks.steady
         self._only = only
-        self.counters = SourceCounters()
         self._path = Path(path).absolute()
         self._on_error = on_error
-        self._tables = tables
-        self._block_bytes = block_bytes
+        self._recognise = recognise
         self._pace = pace
         self._clocks = clocks
         self._files: dict[str, _File] = {}
@@ -96,16 +101,12 @@ class FolderSource(Source):
         self._unreadable = False
         self._next_look = 0.0
 
-    def want(self, wants: Wants) -> None:
-        self.wants = wants
-        self._tables = replace(self._tables, details=wants.details)
-
     def first_time(self) -> int | None:
         self._look()
         file = self._earliest()
         return None if file is None else file.first
 
-    def blocks(self) -> Iterator[PacketBlock]:
+    def _read(self) -> Iterator[PacketBlock]:
         try:
             while True:
                 self._look()
@@ -114,7 +115,7 @@ class FolderSource(Source):
                 if file is None:
                     self._pause()
                 else:
-                    yield from self._read(file)
+                    yield from self._read_file(file)
         except Stopped:
             return
 
@@ -123,13 +124,13 @@ class FolderSource(Source):
 
     # Reading
 
-    def _read(self, file: _File) -> Iterator[PacketBlock]:
+    def _read_file(self, file: _File) -> Iterator[PacketBlock]:
         identity = file.identity
         assert identity is not None
         tail = _Tail(self, file)
         try:
             with input_border(tail.name):
-                reader = self._open(file, tail)
+                reader = self._format(file).open(tail, self.counters, self.wants)
         except InputError as error:
             if os.path.lexists(file.path):
                 self._taken.add(identity)
@@ -158,11 +159,13 @@ class FolderSource(Source):
             self._bytes += reader.position()
             reader.close()
 
-    def _open(self, file: _File, tail: _Tail) -> CaptureReader | RowPackets:
-        table = _table_format(file, self._tables)
-        if table is None:
-            return CaptureReader(tail, self.counters, self._block_bytes, BLOCK_PACKETS, self.wants)
-        return RowPackets(tail.name, table.open(tail, self._tables), self.counters, one_window=False)
+    def _format(self, file: _File) -> FileFormat:
+        stream = _Still(file).open()
+        try:
+            head = read_head(stream, MOST_LINES_HEAD, has_lines)
+        finally:
+            stream.close()
+        return self._recognise(head, lambda: head) or CAPTURES
 
     def is_over(self, tail: _Tail) -> bool:
         """Return True if a file that was read to its present end is finished; else wait a moment."""
@@ -267,7 +270,7 @@ class FolderSource(Source):
             return
         try:
             with input_border(str(file.path)):
-                file.first = _first_time(file, self._tables)
+                file.first = self._first_time(file)
         except InputError as error:
             if os.path.lexists(file.path):
                 self._report(name, error)
@@ -276,6 +279,15 @@ class FolderSource(Source):
             if file.identity in self._finished and file.size > self._ended.get(name, file.size):
                 self.counters.warn(f"{file.path}: grew after another file had followed it; what was added is not read")
                 self._ended[name] = file.size
+
+    def _first_time(self, file: _File) -> int | None:
+        """Return the time of the first packet of a file, None where it has none yet."""
+        wants = replace(self.wants, first_only=True)
+        reader = self._format(file).open(_Still(file), SourceCounters(), wants)
+        try:
+            return read_first(reader)[0]
+        finally:
+            reader.close()
 
     def _forget(self, found: dict[str, os.stat_result]) -> None:
         here = {without_compression(str(self._path / name)) for name in found}
@@ -302,30 +314,6 @@ def _status(entry: os.DirEntry[str]) -> tuple[str, os.stat_result] | None:
     except OSError:  # gone already
         return None
     return (entry.name, status) if stat.S_ISREG(status.st_mode) else None
-
-
-def _table_format(file: _File, tables: TableOptions) -> TableFormat | None:
-    """Return the format of a table or log by its first lines; None for a capture, and for what is neither."""
-    stream = _Still(file).open()
-    try:
-        head = read_head(stream, MOST_LINES_HEAD, has_lines)
-    finally:
-        stream.close()
-    return None if not head or format_of(head) is not None else table_format(tables.format, head)
-
-
-def _first_time(file: _File, tables: TableOptions) -> int | None:
-    """Return the time of the first packet or row of a file, None where it has none yet."""
-    table = _table_format(file, tables)
-    if table is None:
-        return first_packet(_Still(file))
-    rows = RowPackets(str(file.path), table.open(_Still(file), tables), SourceCounters(), one_window=False)
-    try:
-        while rows.opening is None and rows.read() is not None:
-            pass
-        return rows.opening
-    finally:
-        rows.close()
 
 
 def _signature(status: os.stat_result) -> tuple[int, int, int]:

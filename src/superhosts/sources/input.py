@@ -1,11 +1,13 @@
-"""Inputs by name: a file, URL, pipe or standard input, its bytes (`Stream`), and what makes it a source (`FileSource`).
+"""Files, URLs, pipes and standard input: `Input` has the bytes, a `FileFormat` reads them, `FileSource` is the source.
 
 A file can be opened again and read from its beginning, a pipe only once. The first bytes, by which formats are
 recognised, can be read without consuming them. A stream returns what is there: reading from a pipe returns as soon as
 some bytes have come, so that a live capture does not wait for a full block. Files are read, never mapped: a file that
 is truncated under a map kills the process.
 
-A file that was read to its end has an identity, by which the next run recognises it.
+A format of files has a `Reader`, which makes packets of bytes in one pass. All else is `FileSource`, for every format:
+when an input begins, the packets that were read to know it, reading it again, and the identity of a file that was read
+to its end, by which the next run recognises it.
 """
 
 from __future__ import annotations
@@ -13,16 +15,19 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
+
+import numpy as np
 
 from superhosts.core.files import HEAD_BYTES
 from superhosts.core.pairs import PacketBlock
+from superhosts.core.units import SECOND
 from superhosts.errors import InputError
-from superhosts.sources.base import PACE, Pace, Source, SourceCounters, Stopped
+from superhosts.sources.base import PACE, Pace, Source, SourceCounters, Stopped, Wants
 from superhosts.sources.compression import decompressed
 from superhosts.sources.files import UrlFile, is_url, url_size
 from superhosts.sources.stream import PlainStream, Stream, Waiting, standard_input
@@ -167,54 +172,93 @@ class Input:
 
 
 COMPRESSED = (".gz", ".zst", ".xz")
+_YEAR = 365 * 86400 * SECOND
 
 
 class Reader(Protocol):
-    def position(self) -> int: ...
+    """One pass over an input."""
+
+    opening: int | None = None  # time of the very first packet, where that is not the first one that `read` returns
+
+    def read(self) -> PacketBlock | None:
+        """Return the next packets; () if none of them has addresses, None at the end."""
+
+    def position(self) -> int:
+        """Return the bytes of the input (compressed, if it is) read so far."""
 
     def close(self) -> None: ...
 
 
-AnyReader = TypeVar("AnyReader", bound=Reader)
+@dataclass(frozen=True)
+class FileFormat:
+    """Files and pipes that begin with certain bytes, after decompression.
+
+    A reader counts in the counters what does not become a packet with addresses; `FileSource` counts the packets.
+    """
+
+    recognises: Callable[[bytes], bool]  # of the first bytes: at least 8, unless the input is shorter
+    open: Callable[[Opens, SourceCounters, Wants], Reader]
+    one_thread: Callable[[Input, Wants], bool] = lambda _file, _wants: True  # one thread reads a file of it
 
 
-class FileSource(Source, Generic[AnyReader]):
-    """A source that is one input. Subclasses know a format: they open `_reader`, and implement `_look` and `_read`."""
+class FileSource(Source):
+    """A file, a URL, a pipe or standard input. A pipe is recognised once its first bytes are there."""
 
-    def __init__(self, file: Input) -> None:
-        self.name = file.name
-        self.replays = file.reopens
-        self.live = file.live
-        self.counters = SourceCounters()
-        self._input = file
-        self._reader: AnyReader | None = None
+    def __init__(self, file: Input, recognise: Callable[[Input], FileFormat]) -> None:
+        super().__init__(file.name)
+        self.replays, self.live = file.reopens, file.live
+        self._input, self._recognise = file, recognise
+        self.format = recognise(file) if file.reopens else None
+        self._reader: Reader | None = None
+        self._first: PacketBlock = ()  # read from a pipe for its time, not yet yielded
         self._first_time: int | None = None
         self._first_known = False
+        self._probed = SourceCounters()  # of a file that was opened to know when it begins
         self._opening: int | None = None  # time of the very first packet of a file, stray or not
         self._finished: dict[str, tuple[int, int]] = {}
+        self.want(self.wants)
 
-    @abstractmethod
-    def _look(self) -> int | None:
-        """Return the time at which the input begins, None for an empty input; note `_opening` if it is a file."""
-
-    @abstractmethod
-    def _read(self) -> Iterator[PacketBlock]:
-        """Yield the packets. `blocks` closes the reader at the end."""
-
-    def _find_opening(self) -> None:
-        self.first_time()
+    def want(self, wants: Wants) -> None:
+        self.wants = wants
+        self.one_thread = self.format is not None and self.format.one_thread(self._input, wants)
 
     def first_time(self) -> int | None:
-        if not self._first_known:
-            self._first_time = self._look()
-            self._first_known = True
+        self._look()
+        if self._opening is None:  # A file without packets is not read, so that nobody else says what is wrong with it.
+            probed, self._probed = self._probed, SourceCounters()
+            self.counters.truncated_files += probed.truncated_files
+            for text in probed.warnings:
+                self.counters.warn(text)
         return self._first_time
 
-    def blocks(self) -> Iterator[PacketBlock]:
-        identity = self.identity()  # before reading: meanwhile another file may take its name
-        span = Span(self._opening)
+    def _look(self) -> None:
+        """Find out, once, when the input begins."""
+        if self._first_known:
+            return
+        if self.replays:
+            reader = self._open(self._probed, replace(self.wants, first_only=True))
+            try:
+                self._opening, block = read_first(reader)
+            finally:
+                reader.close()
+            self._first_time = _begin(self._opening, block)
+        else:
+            self._reader = self._reader or self._open(self.counters, self.wants)
+            opening, self._first = read_first(self._reader)
+            self._first_time = _begin(opening, self._first)
+        self._first_known = True
+
+    def _open(self, counters: SourceCounters, wants: Wants) -> Reader:
+        self.format = self.format or self._recognise(self._input)
+        return self.format.open(self._input, counters, wants)
+
+    def _read(self) -> Iterator[PacketBlock]:
         try:
-            for block in self._read():
+            identity = self.identity()  # before reading: meanwhile another file may take its name
+            span = Span(self._opening)
+            reader = self._reader = self._reader or self._open(self.counters, self.wants)
+            first, self._first = self._first, ()
+            for block in filter(None, chain([first], iter(reader.read, None))):
                 span.add(block)
                 yield block
             if identity is not None:
@@ -224,10 +268,19 @@ class FileSource(Source, Generic[AnyReader]):
         finally:
             self.close()
 
+    def again(self) -> Source:
+        source = FileSource(self._input, self._recognise)
+        source.want(self.wants)
+        return source
+
     def identity(self) -> str | None:
-        if self.replays and self._opening is None:
-            self._find_opening()
-        return identity_of(self._input.path, self._opening) if self.replays and self._opening is not None else None
+        if not self.replays or self.wants.one_window:
+            return None
+        self._look()
+        return None if self._opening is None else identity_of(self._input.path, self._opening)
+
+    def head(self) -> bytes:
+        return self._input.head()
 
     def waits(self) -> bool:
         return self._input.waiting.waits
@@ -250,6 +303,24 @@ class FileSource(Source, Generic[AnyReader]):
             self._bytes = self._reader.position()
             self._reader.close()
             self._reader = None
+
+
+def read_first(reader: Reader) -> tuple[int | None, PacketBlock]:
+    """Return the time of the very first packet, None if there is none, and the packets that were read to know it."""
+    block: PacketBlock | None = ()
+    while block == () and reader.opening is None:
+        block = reader.read()
+    first = min((int(batch.time[0]) for batch in block or () if len(batch)), default=None)
+    return first if reader.opening is None else reader.opening, block or ()
+
+
+def _begin(opening: int | None, block: PacketBlock) -> int | None:
+    """Return the earliest time of the first packets that is not years from most of them."""
+    if opening is None or not block:
+        return opening
+    times = np.concatenate([[opening], *(batch.time for batch in block)])
+    middle = np.partition(times, len(times) // 2)[len(times) // 2]
+    return int(times[np.abs(times.astype(np.float64) - float(middle)) < _YEAR].min())
 
 
 class Span:
@@ -280,11 +351,3 @@ def identity_of(path: str | Path, first: int) -> str:
     """
     name = str(path) if is_url(path) else str(Path(path).absolute())
     return f"{without_compression(name)}@{first}"
-
-
-@dataclass(frozen=True)
-class FileFormat:
-    """Files and pipes that begin with certain bytes, after decompression."""
-
-    recognises: Callable[[bytes], bool]  # of the first bytes: at least 8, unless the input is shorter
-    open: Callable[[Input], Source]

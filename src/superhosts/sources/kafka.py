@@ -50,7 +50,7 @@ from superhosts.core.pairs import Details, PacketBlock, Times
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Scheme, Source, SourceCounters
+from superhosts.sources.base import Scheme, Source
 from superhosts.sources.tables.details import (
     DPORT,
     FLAGS,
@@ -253,14 +253,11 @@ class JsonRecords:
     def read(self, messages: Sequence[bytes]) -> Records:
         records = [self._object(message) for message in messages]
 
-        def texts(name: str) -> list[bytes | None]:
+        def texts(name: str) -> Text:
             values = (record.get(name) for record in records)
-            return [None if value is None else str(value).encode("utf-8", "replace") for value in values]
+            return text_of_bytes([b"" if value is None else str(value).encode("utf-8", "replace") for value in values])
 
-        def joined(name: str) -> Text:
-            return text_of_bytes([text or b"" for text in texts(name)])
-
-        src, dst = (joined(name).addresses() for name in self._ends or ("", ""))
+        src, dst = (texts(name).addresses() for name in self._ends or ("", ""))
         times = (
             parse_times(texts(""), "") if self._time is None else parse_times(texts(self._time.name), self._time.unit)
         )
@@ -269,7 +266,7 @@ class JsonRecords:
         fields = self._details
         if fields is None:  # No message has ends.
             return Records(src, dst, times, np.zeros(len(records), np.uint64))
-        found = details_of_columns(fields, len(records), lambda name: TableColumn(joined(name), name))
+        found = details_of_columns(fields, len(records), lambda name: TableColumn(texts(name), name))
         return Records(src, dst, times, found)
 
     def _object(self, message: bytes) -> dict[str, object]:
@@ -411,8 +408,7 @@ class KafkaSource(Source):
     replays = True  # from the offsets that were committed
 
     def __init__(self, name: str, topic: Topic) -> None:
-        self.name = name
-        self.counters = SourceCounters()
+        super().__init__(name)
         self._topic = topic
         self._fields: Fields | None = read_proto(topic.words["proto"]) if "proto" in topic.words else None
         self._json: JsonRecords | None = None
@@ -426,7 +422,7 @@ class KafkaSource(Source):
         self._shown = 0
         self._client = import_client(name)
 
-    def blocks(self) -> Iterator[PacketBlock]:
+    def _read(self) -> Iterator[PacketBlock]:
         consumer = self._consumer = self._open()
         ends: set[int] = set()  # partitions that were read to their end
         try:
@@ -524,7 +520,6 @@ class KafkaSource(Source):
         details = None if records.details is None else records.details[kept]
         block, refused = packets_of(src, dst, records.time[kept], details)
         bad = np.sort(np.concatenate([np.flatnonzero(~whole), kept[refused]]))
-        self.counters.count(block)
         self.counters.packets += len(bad)
         self.counters.rows += len(values)
         self.counters.bad_rows += len(bad)

@@ -54,7 +54,7 @@ from superhosts.core.units import SECOND, format_size, parse_size
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.jit.cache import compiled, inlined
 from superhosts.jit.intrinsics import fence
-from superhosts.sources.base import PACE, Scheme, Source, SourceCounters
+from superhosts.sources.base import PACE, Scheme, Source
 from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
@@ -525,8 +525,7 @@ class LiveSource(Source):
     _columns: frames.Columns
 
     def __init__(self, interface: str, capturing: Capturing, fanout: Fanout | None = None) -> None:
-        self.name = f"{WORD}:{interface}"
-        self.counters = SourceCounters()
+        super().__init__(f"{WORD}:{interface}")
         open_socket(self.name).close()
         if interface != ANY and index_of(interface) is None:
             known = ", ".join(printable(name) for name in interface_names())
@@ -547,7 +546,7 @@ class LiveSource(Source):
         if expression:
             self._program()
 
-    def blocks(self) -> Iterator[PacketBlock]:
+    def _read(self) -> Iterator[PacketBlock]:
         self._prepare()
         try:
             while not self._stopped:
@@ -603,7 +602,7 @@ class LiveSource(Source):
 
     def _next(self) -> PacketBlock:
         """Return what is in the ring; wait a moment if that is nothing."""
-        block = self._read()
+        block = self._take()
         if block:
             self._waits = False
             return block
@@ -622,14 +621,14 @@ class LiveSource(Source):
         is_last = False
         while not is_last:
             is_last = time.monotonic() >= min(quiet, limit)  # asked before reading: this process may have slept
-            if block := self._read():
+            if block := self._take():
                 yield block
                 quiet = time.monotonic() + LINGER
                 is_last |= int(self._tally[frames.TIME]) > stopped
             elif not is_last:
                 time.sleep(RETIRE / 5000)
 
-    def _read(self) -> PacketBlock:
+    def _take(self) -> PacketBlock:
         """Return the packets that are in the ring, at most as many as the columns hold, and count them."""
         ring, lender, columns = self._ring, self._lender, self._columns
         assert ring is not None

@@ -6,7 +6,7 @@
 - A folder: the files below it; with `follow` the files that a program writes into it, now and later.
 - A pattern in quotes ('day/**/*.pcap') that is no file's name: the files that match it.
 
-To add a kind of traffic, write its source in a file of its own and add one line to one of the two lists here.
+To add a kind of traffic, write its `Scheme` or `FileFormat` in a file of its own, and name it in one of the two lists.
 """
 
 from __future__ import annotations
@@ -17,71 +17,26 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, SuperhostsError, UsageError
-from superhosts.sources.base import Scheme, Source, SourceCounters, Stopped, input_border
-from superhosts.sources.capture import CAPTURES, CaptureSource
+from superhosts.sources.base import Scheme, Source, input_border
+from superhosts.sources.capture import CAPTURES, not_a_capture
 from superhosts.sources.exports.containers import advice, exports_in, recognise_exports
 from superhosts.sources.files import FoundFile, OnError, describe_file, find_files, is_url, natural_order
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.input import STANDARD_INPUT, FileFormat, Input
+from superhosts.sources.input import STANDARD_INPUT, FileFormat, FileSource, Input
 from superhosts.sources.kafka import KAFKA
 from superhosts.sources.livecapture import LIVE
 from superhosts.sources.synthetic.source import SYNTHETIC
 from superhosts.sources.tables.formats import check_format, table_format
 from superhosts.sources.tables.options import DEFAULT, EXPORT_FORMATS, TableOptions
-from superhosts.sources.tables.source import TableSource
+from superhosts.sources.tables.source import table_files
 
 if TYPE_CHECKING:
     from superhosts.sources.exports.collector import Pool
 
 
-class PipeSource(Source):
-    """An input whose bytes come once. `recognise` opens it once its first bytes are there."""
-
-    replays = False
-
-    def __init__(self, pipe: Input, recognise: Callable[[Input], Source]) -> None:
-        self.name = pipe.name
-        self.live = pipe.live
-        self.counters = SourceCounters()
-        self._input = pipe
-        self._recognise = recognise
-        self._source: Source | None = None
-
-    def _recognised(self) -> Source:
-        if self._source is None:
-            source = self._recognise(self._input)
-            source.counters.on_warning = self.counters.on_warning
-            source.want(self.wants)
-            self._source, self.counters = source, source.counters
-        return self._source
-
-    def first_time(self) -> int | None:
-        return self._recognised().first_time()
-
-    def blocks(self) -> Iterator[PacketBlock]:
-        try:
-            source = self._recognised()
-        except Stopped:
-            return
-        yield from source.blocks()
-
-    def position(self) -> int:
-        return 0 if self._source is None else self._source.position()
-
-    def size(self) -> int | None:
-        return self._input.size
-
-    def waits(self) -> bool:
-        return self._input.waiting.waits
-
-    def stop(self) -> None:
-        self._input.waiting.stopped = True
-
-
 def _open_port(text: str) -> Source:
-    # Loaded where there is such an input, as `ExportFile` below: it has many compiled loops, which take 60 ms to load.
+    # Loaded where there is such an input, as `export_files` is: it has many compiled loops, which take 60 ms to load.
     from superhosts.sources.exports.udp import UdpSource, parse_listening
 
     return UdpSource(text, parse_listening(text))
@@ -113,15 +68,16 @@ def open_inputs(
         check_format(tables.format)
     sources: list[Source] = []
     pool: Pool = {}
+    kinds = partial(file_format, tables=tables, pool=pool)
     for name in _expand(inputs, on_error, follow=follow):
         with _reported(on_error, name):
             if follow and _is_folder(name):
-                opened: Sequence[Source] = [FolderSource(name, done=done, on_error=on_error, tables=tables)]
+                opened: Sequence[Source] = [FolderSource(name, kinds, done=done, on_error=on_error)]
             else:
                 opened = open_all(name, tables, pool)
             for source in opened:
+                source.counters.on_warning = on_warning
                 if not done or source.identity() not in done:
-                    source.counters.on_warning = on_warning
                     _warn_of_exports(source, tables)
                     sources.append(source)
     return sources
@@ -134,10 +90,7 @@ def open_all(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = Non
     """
     scheme = _scheme_of(name)
     if scheme is None:
-        file = Input(name)
-        # A pipe may have nothing to read for hours, and opening must not wait for its first bytes.
-        recognise = partial(_recognise, tables=tables, pool={} if pool is None else pool)
-        return [recognise(file) if file.reopens else PipeSource(file, recognise)]
+        return [FileSource(Input(name), partial(_recognise, tables=tables, pool={} if pool is None else pool))]
     opened = scheme.open(str(name))
     sources = opened if isinstance(opened, Sequence) else [opened]
     for source in sources:
@@ -150,12 +103,17 @@ def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
     return source
 
 
+def follow_file(path: Path, on_error: OnError, tables: TableOptions) -> Source:
+    """Return a source that reads a file while it grows."""
+    return FolderSource(path.parent, partial(file_format, tables=tables, pool={}), only=path.name, on_error=on_error)
+
+
 def _warn_of_exports(source: Source, tables: TableOptions) -> None:
     """Warn if a capture that is read as traffic has flow exports, which the caller may have meant."""
-    if isinstance(source, CaptureSource) and source.replays and tables.format is None:
-        found = exports_in(source.first_bytes())
-        if found is not None:
-            source.counters.warn(advice(source.name, found))
+    if not isinstance(source, FileSource) or source.format is not CAPTURES or tables.format is not None:
+        return
+    if (found := exports_in(source.head())) is not None:
+        source.counters.warn(advice(source.name, found))
 
 
 def list_files(inputs: Iterable[str], on_error: OnError) -> list[FoundFile]:
@@ -193,22 +151,29 @@ def _expand(inputs: Sequence[Name], on_error: OnError | None, *, follow: bool) -
             yield name
 
 
-def _recognise(file: Input, tables: TableOptions, pool: Pool) -> Source:
-    """Open a file by its first bytes. One that nothing recognises is opened as a capture, which says what is wrong.
+def _recognise(file: Input, tables: TableOptions, pool: Pool) -> FileFormat:
+    head = file.head()
+    format = file_format(head, file.first_lines, tables, pool)
+    if format is None and head and file.reopens:  # Of a pipe the reader says it.
+        raise not_a_capture(head, file.name, file.compression)
+    return format or CAPTURES
+
+
+def file_format(head: bytes, first_lines: Callable[[], bytes], tables: TableOptions, pool: Pool) -> FileFormat | None:
+    """Return the format of a file by its first bytes; None if nothing recognises it.
 
     A format of tables that the caller names holds for every file that is no capture, one of exports for captures, too.
     """
-    head = file.head()
     export = tables.format if tables.format in EXPORT_FORMATS else None if tables.format else recognise_exports(head)
     if export is not None and head:
-        from superhosts.sources.exports.files import ExportFile
+        from superhosts.sources.exports.files import export_files
 
-        return ExportFile(file, export, tables.time, pool)
+        return export_files(export, tables.time, pool)
     for format in FORMATS:
         if format.recognises(head):
-            return format.open(file)
-    table = table_format(tables.format, file.first_lines()) if head else None
-    return CAPTURES.open(file) if table is None else TableSource(file, table, tables)
+            return format
+    table = table_format(tables.format, first_lines()) if head else None
+    return None if table is None else table_files(table, tables)
 
 
 def _scheme_of(name: Name) -> Scheme | None:

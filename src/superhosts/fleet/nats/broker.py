@@ -96,7 +96,6 @@ class Broker:
         self._stop, self._ready, self._reloading = threading.Event(), threading.Event(), threading.Lock()
         self._failure: SuperhostsError | None = None
         self._seen: tuple[int, int] | None = None  # the state of the file of sites when last read
-        self._outgoing: dict[str, str] = {}  # replaced keys that are accepted for a while, by site
         self._expiry = math.inf  # when the server has to forget a key that was replaced
         self._admitted: frozenset[str] | None = None
 
@@ -108,10 +107,6 @@ class Broker:
     def guarded(self) -> bool:
         """Return True if every site needs a key: from the first enrolment on, even when the last site is revoked."""
         return self.exposed or (self.folder / enrolment.SITES).exists()
-
-    @property
-    def sites(self) -> dict[str, str]:
-        return enrolment.read_sites(self.folder)
 
     def admitted(self) -> frozenset[str] | None:
         """Return the sites that the server admits; None if it admits everybody."""
@@ -130,7 +125,7 @@ class Broker:
     def start(self) -> None:
         """Start it and wait until it is ready. Raises UsageError, with the server's messages, if it does not start."""
         binary = self._binary or find_server()
-        if self.exposed and not self.sites:
+        if self.exposed and not enrolment.read_sites(self.folder):
             raise UsageError(
                 f"--listen {format_address(self._host, self._port)} can be reached by others, and no site is enrolled: "
                 "enroll the sites first, or listen on 127.0.0.1"
@@ -316,7 +311,7 @@ class Broker:
             raise UsageError(str(error)) from None
         return bool(info.get("jetstream"))
 
-    def config(self, sites: dict[str, str] | None) -> dict[str, Any]:
+    def config(self, sites: dict[str, list[str]] | None) -> dict[str, Any]:
         """Return the server's configuration, with the keys of sites; None admits everybody."""
         config: dict[str, Any] = {
             "server_name": self._name,
@@ -338,23 +333,25 @@ class Broker:
         if self._tls is not None:
             config["tls"] = tls_config(self._tls)
             self.options.context()  # refuses an invalid certificate, or one that does not match the key
-        config["accounts"] = enrolment.accounts(enrolment.hub_key(self.folder)[1], sites, self._outgoing)
+        config["accounts"] = enrolment.accounts(enrolment.hub_key(self.folder)[1], sites)
         if sites is None:
             config["no_auth_user"] = enrolment.ANYONE
         return config
 
     def _write_config(self) -> None:
         self._seen = _stamp(self.folder / enrolment.SITES)
-        sites = self.sites if self.guarded else None
-        outgoing = enrolment.read_outgoing(self.folder, time.time())
-        self._outgoing = {site: each.key for site, each in outgoing.items()}
+        known, now = enrolment.list_sites(self.folder), time.time()
+        keys = {site: each.keys(now) for site, each in known.items()}
+        sites = {site: accepted for site, accepted in keys.items() if accepted} if self.guarded else None
         config = self.config(sites)
         for secret in (enrolment.hub_key(self.folder)[0], *([self._tls.key] if self._tls else [])):
             if warning := exposure_warning(secret):
                 self._say(warning)
         write_private(self._config, json.dumps(config, indent=1) + "\n")  # its configuration language accepts JSON
         self._admitted = None if sites is None else frozenset(sites)
-        self._expiry = min((each.until for each in outgoing.values()), default=math.inf)
+        self._expiry = min(
+            (each.old_key_until for each in known.values() if each.old_key_until > now), default=math.inf
+        )
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

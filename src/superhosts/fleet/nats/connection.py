@@ -138,7 +138,7 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
 
     try:
         if options.refresh is not None:
-            options.refresh()
+            options = options.refresh()
         options.check()  # files may have changed since the last connection
         await client.connect(
             options.urls,
@@ -152,6 +152,7 @@ async def connect(options: NatsOptions, inbox: str, on_error: Callable[[str], No
             tls=options.context(),
             user_credentials=str(options.creds) if options.creds else None,
             nkeys_seed=str(options.nkey) if options.nkey else None,
+            nkeys_seed_str=options.seed,
         )
         if not client.is_connected:  # the library does not check
             raise ConnectionResetError

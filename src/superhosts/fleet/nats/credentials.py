@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import os
@@ -14,11 +13,11 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
-from superhosts.core.files import make_folder, replacing, sync_folder
-from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.core.files import os_errors
+from superhosts.errors import UsageError, import_extra
 from superhosts.fleet.names import check_site
 
 
@@ -49,7 +48,9 @@ class NatsOptions:
     pinned: bool = False  # tls_ca is the server's own certificate; its host name is not checked
     up: bool = False  # to an upstream hub: --up and its options
     timing: Timing = DEFAULT_TIMING
-    refresh: Callable[[], None] | None = field(default=None, compare=False, repr=False)  # of these files, if need be
+    seed: str | None = field(default=None, repr=False)  # an nkey seed, and the authority (PEM): from a token
+    ca: str | None = field(default=None, repr=False)
+    refresh: Callable[[], NatsOptions] | None = field(default=None, compare=False, repr=False)  # before a connection
 
     def check(self) -> None:
         """Refuse options that can never work, by name."""
@@ -69,6 +70,8 @@ class NatsOptions:
                 raise UsageError(f"{self._option(name)} {path}: cannot be read")
         if self.nkey:
             public_key(self.nkey)
+        if self.seed:
+            _public_half(self.seed.encode(), "--join")
         if self.creds and b"NATS USER JWT" not in self.creds.read_bytes():
             raise UsageError(f"--creds {self.creds}: is not a user's credentials file")
         self.context()
@@ -94,17 +97,17 @@ class NatsOptions:
 
     @property
     def wants_tls(self) -> bool:
-        return any((self.tls_ca, self.tls_cert, *(urlsplit(url).scheme == "tls" for url in self.urls)))
+        return any((self.tls_ca, self.ca, self.tls_cert, *(urlsplit(url).scheme == "tls" for url in self.urls)))
 
     def context(self) -> ssl.SSLContext | None:
         """Return the TLS context; None if TLS was not requested (the server may still require it)."""
         if not self.wants_tls:
             return None
         try:
-            context = ssl.create_default_context(cafile=self.tls_ca)
-        except (OSError, ssl.SSLError):
-            option = self._option("tls_cert" if self.pinned else "tls_ca")
-            raise UsageError(f"{option} {self.tls_ca}: is not a certificate (PEM)") from None
+            context = ssl.create_default_context(cafile=self.tls_ca, cadata=self.ca)
+        except (OSError, ValueError):
+            place = f"{self._option('tls_cert' if self.pinned else 'tls_ca')} {self.tls_ca}"
+            raise UsageError(f"{'--join' if self.ca else place}: is not a certificate (PEM)") from None
         if self.pinned:
             context.check_hostname = False
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -221,61 +224,26 @@ def _text(content: dict[str, Any], name: str) -> str:
 
 def make_key() -> tuple[str, str]:
     nkeys = _nkeys()
-    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
-    return seed.decode(), nkeys.from_seed(bytearray(seed)).public_key.decode()
+    seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER).decode()
+    return seed, _public_half(seed.encode(), "")
 
 
 def public_key(path: Path) -> str:
     """Return the public key of a seed in a file. Raises UsageError if the file has none."""
+    with os_errors(f"{path}: cannot be read", UsageError):
+        return _public_half(path.read_bytes().strip(), str(path))
+
+
+def _public_half(seed: bytes, place: str) -> str:
     nkeys = _nkeys()
     try:
-        seed = bytearray(path.read_bytes().strip())
-        return str(nkeys.from_seed(seed).public_key.decode())
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        return str(nkeys.from_seed(bytearray(seed)).public_key.decode())
     except (nkeys.NkeysError, ValueError, TypeError):
-        raise UsageError(f"{path}: is not an nkey seed (one line that begins with SU)") from None
+        raise UsageError(f"{place}: is not an nkey seed (one line that begins with SU)") from None
 
 
 def _nkeys() -> Any:
-    try:
-        import nkeys
-    except ImportError:
-        raise MissingExtraError("keys for a broker", "fleet") from None
-    return nkeys
-
-
-JOIN_FOLDER = "join"  # in an edge's spool: the content of its token
-
-
-class TokenFiles(NamedTuple):
-    nkey: Path
-    ca: Path | None
-
-
-def write_token_files(token: Token, spool: Path) -> TokenFiles:
-    """Write what a connection needs to an edge's spool, in files that only their owner can read."""
-    folder = spool / JOIN_FOLDER
-    nkey, ca = folder / "site.nk", folder / "ca.crt"
-    try:
-        make_folder(folder)
-        _put(nkey, f"{token.seed}\n".encode())
-        _put(ca, None if token.ca is None else token.ca.encode())
-    except OSError as error:
-        raise OutputError(f"{error.filename or folder}: cannot be written: {error.strerror or error}") from None
-    return TokenFiles(nkey, None if token.ca is None else ca)
-
-
-def _put(path: Path, data: bytes | None) -> None:
-    if data is None:
-        path.unlink(missing_ok=True)
-        return
-    with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == data:
-            return
-    with replacing(path, private=True, sole=True) as fresh:
-        fresh.write_bytes(data)
-    sync_folder(path.parent)
+    return import_extra("keys for a broker", "fleet", "nkeys")
 
 
 def format_address(host: str, port: int) -> str:

@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from superhosts.core.files import read_json, write_json, write_private
@@ -31,16 +30,54 @@ from superhosts.fleet.names import check_site
 from superhosts.fleet.nats.credentials import NatsOptions, Token, format_address, local_host, make_key, public_key
 from superhosts.fleet.nats.messages import CHUNKS, QUESTIONS
 
-SITES = "sites.json"  # site → public key
-OUTGOING = "sites-outgoing.json"  # site → the key that was replaced, and until when it is accepted
-HISTORY = "sites-history.json"  # site → when it was enrolled and revoked; for people, nothing depends on it
+SITES = "sites.json"  # site → Enrolment
 HUB_SEED = "hub.nk"
 CONFIG = "nats.conf"  # the server's configuration, in the broker's folder
 JOIN_FILE = "join.json"  # the address for edges, saved at the first enrolment
 HUB, ANYONE = "hub", "anyone"  # the hub's account; the user without a key
 PORT = 4222  # the default of NATS
 CONNECTIONS, SUBSCRIPTIONS = 16, 64  # limits of a site; an edge needs one connection and two subscriptions
-NO_KEYS: Mapping[str, str] = MappingProxyType({})
+
+
+class Enrolment(NamedTuple):
+    """A site that is enrolled or was revoked; None where something is not known, or is none."""
+
+    enrolled: str | None = None  # times as text, for people
+    revoked: str | None = None
+    key: str | None = None  # the public half; None: revoked
+    old_key: str | None = None  # was replaced
+    old_key_until: float = 0.0  # seconds since 1970; until then the old key is accepted
+
+    def keys(self, now: float) -> list[str]:
+        """Return the public keys that are accepted."""
+        old = self.old_key if now < self.old_key_until else None
+        return [key for key in (self.key, old) if key is not None]
+
+
+def list_sites(folder: Path) -> dict[str, Enrolment]:
+    """Return all sites that are enrolled or were revoked. Earlier releases stored the key alone."""
+    path = folder / SITES
+    try:
+        content = read_json(path)
+        if content is None and not path.exists():
+            return {}
+        return {check_site(site): _parse(entry) for site, entry in content.items()}
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (AttributeError, TypeError, ValueError):
+        raise UsageError(f"{path}: damaged; restore it, or remove it and enroll the sites again") from None
+
+
+def _parse(entry: Any) -> Enrolment:
+    *texts, until = found = Enrolment(key=entry) if isinstance(entry, str) else Enrolment(**entry)
+    if not isinstance(until, int | float) or not all(isinstance(text, str | None) for text in texts):
+        raise ValueError
+    return found
+
+
+def read_sites(folder: Path) -> dict[str, str]:
+    """Return the public keys of the enrolled sites."""
+    return {site: each.key for site, each in list_sites(folder).items() if each.key is not None}
 
 
 def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
@@ -48,33 +85,61 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
 
     A running hub with this folder notices within a second or two.
     """
-    return _make(folder, site, seed)
+    check_site(site, "SITE")
+    with _changing(folder) as sites:
+        return _give_key(folder, site, sites, seed or seed_of(folder, site))
 
 
 def rotate(folder: Path, site: str, grace: float = 0.0) -> Path:
     """Replace the key of an enrolled site, as `enroll` does; the old key works for another `grace` seconds."""
-    return _make(folder, site, None, is_enrolled=True, grace=grace)
+    with _changing(folder) as sites:
+        old, until = _enrolled(site, sites).key, time.time() + grace
+        return _give_key(folder, site, sites, seed_of(folder, site), *((old, until) if grace > 0 else ()))
 
 
-def _make(folder: Path, site: str, seed: Path | None, *, is_enrolled: bool = False, grace: float = 0.0) -> Path:
-    check_site(site, "SITE")
-    target = seed or seed_of(folder, site)
+def _give_key(
+    folder: Path, site: str, sites: dict[str, Enrolment], target: Path, old: str | None = None, until: float = 0.0
+) -> Path:
     secret, public = make_key()
+    private_folder(target.parent)
+    write_private(target, secret + "\n")
+    _write(folder, {**sites, site: Enrolment(_now(), None, public, old, until)})
+    return target
+
+
+def unenroll(folder: Path, site: str) -> None:
+    """Revoke a site's key: its edge is rejected from then on."""
+    with _changing(folder) as sites:
+        _write(folder, {**sites, site: Enrolment(_enrolled(site, sites).enrolled, _now())})
+        for secret in (seed_of(folder, site), token_of(folder, site)):
+            secret.unlink(missing_ok=True)  # of no use any more, and easily taken for a key that works
+
+
+@contextmanager
+def _changing(folder: Path) -> Iterator[dict[str, Enrolment]]:
+    """Yield the sites to one command at a time that changes them."""
     try:
         private_folder(folder)
-        with _locked(folder):
-            sites = read_sites(folder)
-            if is_enrolled and site not in sites:
-                raise _not_enrolled(site, sites)
-            private_folder(target.parent)
-            outgoing = {"key": sites[site], "until": time.time() + grace} if grace > 0 else None
-            _write_outgoing(folder, site, outgoing)
-            write_private(target, secret + "\n")
-            write_json(folder / SITES, {**sites, site: public})
-            _note(folder, site, {"enrolled": _now(), "revoked": None})
+        with open_private(folder / ".sites.lock") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield list_sites(folder)
     except OSError as error:
-        raise OutputError(f"{error.filename or target}: cannot be written: {error.strerror}") from None
-    return target
+        raise OutputError(f"{error.filename or folder / SITES}: cannot be written: {error.strerror}") from None
+
+
+def _write(folder: Path, sites: Mapping[str, Enrolment]) -> None:
+    write_json(folder / SITES, {site: each._asdict() for site, each in sites.items()})
+
+
+def _enrolled(site: str, sites: Mapping[str, Enrolment]) -> Enrolment:
+    known = sorted(name for name, each in sites.items() if each.key is not None)
+    if site not in known:
+        raise UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(known) or 'none'}")
+    return sites[site]
+
+
+def _now() -> str:
+    return iso_time(time.time_ns() // SECOND * SECOND)
 
 
 def seed_of(folder: Path, site: str) -> Path:
@@ -83,99 +148,6 @@ def seed_of(folder: Path, site: str) -> Path:
 
 def token_of(folder: Path, site: str) -> Path:
     return folder / "seeds" / f"{site}.token"
-
-
-def unenroll(folder: Path, site: str) -> None:
-    """Revoke a site's key: its edge is rejected from then on."""
-    try:
-        private_folder(folder)
-        with _locked(folder):
-            sites = read_sites(folder)
-            if sites.pop(site, None) is None:
-                raise _not_enrolled(site, sites)
-            _write_outgoing(folder, site, None)
-            write_json(folder / SITES, sites)
-            _note(folder, site, {**_history(folder).get(site, {}), "revoked": _now()})
-            for secret in (seed_of(folder, site), token_of(folder, site)):
-                secret.unlink(missing_ok=True)  # of no use any more, and easily taken for a key that works
-    except OSError as error:
-        raise OutputError(f"{folder / SITES}: cannot be written: {error.strerror}") from None
-
-
-def read_sites(folder: Path) -> dict[str, str]:
-    path = folder / SITES
-    try:
-        content = read_json(path)
-        if content is None and not path.exists():
-            return {}
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content.values()):
-        raise UsageError(f"{path}: damaged; restore it, or remove it and enroll the sites again")
-    return {check_site(site): key for site, key in content.items()}
-
-
-class Outgoing(NamedTuple):
-    key: str
-    until: float  # seconds since 1970
-
-
-def read_outgoing(folder: Path, now: float) -> dict[str, Outgoing]:
-    """Return the keys that were replaced and are accepted for a while, by site."""
-    content = read_json(folder / OUTGOING)
-    found = {}
-    for site, entry in content.items() if isinstance(content, dict) else ():
-        key, until = (entry.get("key"), entry.get("until")) if isinstance(entry, dict) else (None, None)
-        if isinstance(key, str) and isinstance(until, int | float) and until > now:
-            found[site] = Outgoing(key, float(until))
-    return found
-
-
-def _write_outgoing(folder: Path, site: str, entry: dict[str, Any] | None) -> None:
-    """Note which older key of a site is accepted for a while; None: none is."""
-    kept = {name: each._asdict() for name, each in read_outgoing(folder, time.time()).items() if name != site}
-    if entry is not None:
-        kept[site] = entry
-    if kept or (folder / OUTGOING).exists():
-        write_json(folder / OUTGOING, kept)
-
-
-def _not_enrolled(site: str, sites: Mapping[str, str]) -> UsageError:
-    return UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(sorted(sites)) or 'none'}")
-
-
-class Enrolment(NamedTuple):
-    """A site that is enrolled or was revoked; times as text, None where they are not known."""
-
-    site: str
-    enrolled: str | None
-    revoked: str | None
-    key: str | None  # the public half of the key that counts now
-
-
-def list_sites(folder: Path) -> list[Enrolment]:
-    """Return all sites that are enrolled or were revoked, by name. Sites of older versions have no times."""
-    sites, history = read_sites(folder), _history(folder)
-    found = []
-    for site in sorted({*sites, *history}):
-        times = history.get(site, {})
-        revoked = None if site in sites else times.get("revoked")
-        if site in sites or revoked is not None:
-            found.append(Enrolment(site, times.get("enrolled"), revoked, sites.get(site)))
-    return found
-
-
-def _history(folder: Path) -> dict[str, dict[str, str | None]]:
-    content = read_json(folder / HISTORY)
-    return content if isinstance(content, dict) and all(isinstance(item, dict) for item in content.values()) else {}
-
-
-def _note(folder: Path, site: str, times: dict[str, str | None]) -> None:
-    write_json(folder / HISTORY, {**_history(folder), site: times}, durable=False)
-
-
-def _now() -> str:
-    return iso_time(time.time_ns() // SECOND * SECOND)
 
 
 def hub_key(folder: Path) -> tuple[Path, str]:
@@ -187,11 +159,11 @@ def hub_key(folder: Path) -> tuple[Path, str]:
     return path, public_key(path)
 
 
-def accounts(hub: str, sites: Mapping[str, str] | None, outgoing: Mapping[str, str] = NO_KEYS) -> dict[str, Any]:
+def accounts(hub: str, sites: Mapping[str, list[str]] | None) -> dict[str, Any]:
     """Return the accounts of a broker's configuration: the hub with all permissions, each site with its own few.
 
-    A site may have a second key, an `outgoing` one. Without sites no key is needed: every client is in the hub's
-    account, as the user `ANYONE`.
+    `sites` has the keys of each site. Without sites no key is needed: every client is in the hub's account, as the user
+    `ANYONE`.
     """
     users: list[dict[str, Any]] = [{"nkey": hub}]
     if sites is None:
@@ -201,8 +173,7 @@ def accounts(hub: str, sites: Mapping[str, str] | None, outgoing: Mapping[str, s
         "users": users,
         "exports": [{"service": CHUNKS}, {"service": QUESTIONS}, {"stream": "superhosts.to.*"}],
     }
-    keys = {site: [key, *filter(None, [outgoing.get(site)])] for site, key in sorted((sites or {}).items())}
-    return {HUB: ours, **{f"site-{site}": _account(site, of_site) for site, of_site in keys.items()}}
+    return {HUB: ours, **{f"site-{site}": _account(site, keys) for site, keys in sorted((sites or {}).items())}}
 
 
 def _account(site: str, keys: list[str]) -> dict[str, Any]:
@@ -232,14 +203,6 @@ def private_folder(folder: Path) -> None:
         folder.chmod(0o700)  # whatever the umask
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Prevent two commands from changing the sites at the same time."""
-    with open_private(folder / ".sites.lock") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 class HubAddress(NamedTuple):
     url: str
     ca: Path | None  # certificates that its own is checked with
@@ -258,8 +221,9 @@ def hub_address(folder: Path, address: str | None, ca: Path | None) -> HubAddres
     url, earlier = address or said.get("address"), said.get("tls_ca")
     ca = ca or (Path(earlier) if isinstance(earlier, str) else _authority(tls))
     found = url if isinstance(url, str) else _listening(config, bool(tls or ca))
-    NatsOptions(found, tls_ca=ca).check()
-    if tls and not all(each.startswith("tls://") for each in NatsOptions(found).urls):
+    options = NatsOptions(found, tls_ca=ca)
+    options.check()
+    if tls and not all(each.startswith("tls://") for each in options.urls):
         raise UsageError(f"--address {found}: this hub uses TLS; write tls:// instead")
     return HubAddress(found, ca, guessed=found != url)
 

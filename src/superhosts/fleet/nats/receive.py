@@ -1,6 +1,7 @@
-"""The hub's end of the link over NATS: the queue at the server, the connection, and the questions of edges.
+"""The hub's end of the link over NATS: the queue at the server, and the connection.
 
-`assembly` turns the pieces of sketches into sketches. Everything of a site that is no longer admitted leaves the queue.
+`assembly` turns the pieces of sketches into sketches, and answers the questions of edges. Everything of a site that
+is no longer admitted leaves the queue.
 """
 
 from __future__ import annotations
@@ -12,9 +13,7 @@ import secrets
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,32 +22,29 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
-from superhosts.core.files import read_json, remove_or_set_aside, write_json
+from superhosts.core.files import os_errors, read_json, write_json
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import UsageError
 from superhosts.fleet.intake import Intake
-from superhosts.fleet.link import MAX_REASON, RESEND, LinkStatus, Receipt, Say
+from superhosts.fleet.link import LinkStatus, Say
 from superhosts.fleet.nats import messages
-from superhosts.fleet.nats.assembly import AT_ONCE, DEFAULT_PATIENCE, PART_SUFFIX, Admitted, Assembler, Patience
+from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, Admitted, Assembler, Patience
 from superhosts.fleet.nats.connection import Link, LinkDownError, UnfitServerError, connect, keep_connected, race
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.sites import Quotas, Roster
 
 BATCH = 32  # pieces requested from the server at once: 16 MiB of memory
 PULL = 20.0  # seconds that a request for pieces is valid
+MAX_AGE = 7 * 86400.0  # seconds that a piece stays in the queue
 DUPLICATES = 2.0  # seconds in which the server drops duplicates; it keeps their names in memory
 SHARE = 4  # one site's pieces take at most a quarter of the queue
 MIN_PIECES = 64  # pieces of one site that even the smallest queue takes
 NO_ROOM = {10002, 10023, 10047}  # error codes of a server that has less space than the stream needs
 IDENTITY_FILE = "identity.json"  # in the hub's state folder
 CHECKS = 6  # of another hub's queue before it counts as abandoned
-MAX_MISSING = 2_000  # unknown names of one site to remember; more must be invented
-QUESTIONS_AT_ONCE = 16  # questions of one site that may wait; an edge asks one at a time
-ANSWERS_AT_ONCE = 2  # for all sites; Python has few threads for disk access
 LOOK_EVERY = 10.0  # seconds between two looks at how much is left of what waited at the start
 INBOX = "_HUBBOX"  # no site may subscribe to it
-ANSWER_PATIENCE = 30.0  # seconds, besides the server's own timeout, until a sketch that does not come counts as lost
 
 
 class Identity(NamedTuple):
@@ -77,31 +73,16 @@ NOBODY = Identity()
 def own_identity(state: Path) -> Identity:
     """Return the identity of the hub with this state folder; the mark is created at the first start."""
     path = state / IDENTITY_FILE
-    try:
+    with os_errors(str(path)):
         mark = read_json(path)
         if not isinstance(mark, str) or not mark:
             mark = secrets.token_hex(8)
             write_json(path, mark)
-    except OSError as error:
-        raise OutputError(f"{path}: {error.strerror or error}") from None
     return Identity(mark, socket.gethostname())
 
 
 class TakenError(LinkDownError):
     """Another hub reads the queue."""
-
-
-@dataclass(frozen=True)
-class Queue:
-    cap: int  # bytes
-    max_age: float  # seconds
-    ack_wait: float  # seconds
-    owner: Identity
-
-    @property
-    def site_pieces(self) -> int:
-        """How many pieces of one site the queue holds, whatever their size."""
-        return max(MIN_PIECES, self.cap // SHARE // (messages.CHUNK + messages.HEADERS))
 
 
 async def check_no_other_hub(js: JetStreamContext, me: Identity, look: float) -> Identity | None:
@@ -131,25 +112,26 @@ async def check_no_other_hub(js: JetStreamContext, me: Identity, look: float) ->
     return other
 
 
-async def prepare(js: JetStreamContext, queue: Queue, look: float) -> Identity | None:
+async def prepare(js: JetStreamContext, owner: Identity, cap: int, ack_wait: float, look: float) -> Identity | None:
     """Create or update the stream, and create a new consumer; return the previous owner if it was another hub.
 
     A new consumer gets everything that was not acknowledged at once. An old one would get what the server has sent into
     a broken connection only after a timeout.
     """
-    before = await check_no_other_hub(js, queue.owner, look)
+    before = await check_no_other_hub(js, owner, look)
+    piece = messages.CHUNK + messages.HEADERS
     wanted: dict[str, Any] = {
         "subjects": [messages.CHUNKS],
         "retention": api.RetentionPolicy.WORK_QUEUE,
         "storage": api.StorageType.FILE,
         "discard": api.DiscardPolicy.NEW,  # nothing is lost silently: the edge waits
-        "max_bytes": queue.cap,
-        "max_msgs_per_subject": queue.site_pieces,  # a site has one subject
+        "max_bytes": cap,
+        "max_msgs_per_subject": max(MIN_PIECES, cap // SHARE // piece),  # a site has one subject
         "discard_new_per_subject": True,
         "allow_rollup_hdrs": False,  # a message with such a header could empty the queue
-        "max_age": queue.max_age,
-        "max_msg_size": messages.CHUNK + messages.HEADERS,
-        "duplicate_window": min(DUPLICATES, queue.max_age),
+        "max_age": MAX_AGE,
+        "max_msg_size": piece,
+        "duplicate_window": DUPLICATES,
     }
     try:
         try:
@@ -162,17 +144,17 @@ async def prepare(js: JetStreamContext, queue: Queue, look: float) -> Identity |
     except APIError as error:
         if error.err_code not in NO_ROOM:
             raise
-        size = format_size(queue.cap)
+        size = format_size(cap)
         raise LinkDownError(f"the server has too little space for --broker-cap {size}: {error.description}") from None
     with contextlib.suppress(NotFoundError):
         await js.delete_consumer(messages.STREAM, messages.CONSUMER)
     consumer = api.ConsumerConfig(
         durable_name=messages.CONSUMER,
         ack_policy=api.AckPolicy.EXPLICIT,
-        ack_wait=queue.ack_wait,
+        ack_wait=ack_wait,
         max_ack_pending=-1,
         filter_subject=messages.CHUNKS,
-        metadata=queue.owner.metadata,
+        metadata=owner.metadata,
     )
     await js.add_consumer(messages.STREAM, consumer)
     return before
@@ -214,93 +196,6 @@ async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, in
     return gone
 
 
-class Questions:
-    """Answers edges that ask for missing receipts. Sketches that the hub does not have may still be in the queue."""
-
-    def __init__(self, assembler: Assembler, intake: Intake, patience: float) -> None:
-        """Request a sketch again if it is neither arriving nor queued, or has not come for `patience` seconds."""
-        self._assembler, self._intake, self._patience = assembler, intake, patience
-        self._missing: dict[str, dict[str, float]] = {}  # by site: names, and when each was first asked for
-        self._answering = asyncio.Semaphore(ANSWERS_AT_ONCE)
-        self._asking: Counter[str] = Counter()  # questions being answered, by site
-
-    async def take(self, message: Msg) -> None:
-        """Answer a question in the background, unless its site asks too fast."""
-        hub = self._assembler
-        try:
-            site = messages.site_of(message.subject)
-        except UsageError:
-            return
-        # The hub has all permissions, so a site must not be able to choose where it publishes. A server that isolates
-        # sites in accounts replaces the address by one of its own (_R_), which no client can use.
-        if not message.reply.startswith((f"_INBOX.{site}.", "_R_.")) or not hub.is_admitted(site):
-            return
-        edge = messages.PeerInfo.parse(message.headers)
-        hub.roster.told(site, edge.version, edge.sent, edge.spool)
-        hub.roster.mismatched(site, messages.mismatch(edge.wire, "this hub", f"the edge of {site}"))
-        if self._asking[site] >= QUESTIONS_AT_ONCE:
-            hub.counters.unanswered += 1
-            return
-        self._asking[site] += 1
-        hub.jobs.start(self._answer(site, message))
-
-    async def _answer(self, site: str, message: Msg) -> None:
-        hub = self._assembler
-        try:
-            async with hub.jobs.turn("ask", site), self._answering:
-                hub.counters.questions += 1
-                receipts = await self._receipts(site, messages.decode_names(message.data, site))
-                hub.counters.lost += sum(receipt.verdict == RESEND for receipt in receipts)
-                headers = messages.own_info(notice=hub.quotas.notice(site)).headers()
-                await hub.publish(message.reply, messages.encode_receipts(receipts), headers)
-        except Exception as error:  # the edge will ask again
-            hub.counters.failures += 1
-            said = printable(f"{type(error).__name__}: {error}", MAX_REASON)
-            hub.complain(site, "questions that could not be answered", f"a question of {site}: {said}")
-        finally:
-            self._asking[site] -= 1
-            if not self._asking[site]:
-                del self._asking[site]
-
-    async def _receipts(self, site: str, names: list[str]) -> list[Receipt]:
-        """Return what became of sketches; those that are neither here nor on their way are asked for again."""
-        arriving = set(filter(self._assembler.is_arriving, names))
-        known = await asyncio.to_thread(lambda: {name: self._intake.known(name) for name in names})
-        answer = [receipt for receipt in known.values() if receipt is not None]
-        unknown = [name for name in names if known[name] is None and name not in arriving]
-        if unknown:
-            queued, now = await self._is_queued(), self._assembler.clock()
-            asked = self._missing.setdefault(site, {})
-            for name in unknown:
-                if self._assembler.is_arriving(name):  # it has begun to arrive meanwhile
-                    continue
-                since = asked.setdefault(name, now)
-                if not queued or now - since > self._patience:
-                    asked.pop(name)
-                    answer.append(Receipt(name, RESEND, "not here"))
-            while len(asked) > MAX_MISSING:
-                del asked[next(iter(asked))]
-        return answer
-
-    def found(self, site: str, name: str) -> None:
-        self._missing.get(site, {}).pop(name, None)
-
-    def forget(self, old: float) -> None:
-        for site, names in list(self._missing.items()):
-            self._missing[site] = {name: at for name, at in names.items() if at > old}
-            if not self._missing[site]:
-                del self._missing[site]
-
-    async def _is_queued(self) -> bool:
-        """Return True if the server has pieces that this hub has not processed."""
-        link = self._assembler.link
-        if link is None:
-            return True
-        info = await link.jetstream.consumer_info(messages.STREAM, messages.CONSUMER)
-        held = sum(len(assembly.held) for assembly in self._assembler.assemblies.values())
-        return (info.num_pending or 0) + (info.num_ack_pending or 0) > held
-
-
 class NatsReceiver:
     def __init__(
         self,
@@ -310,9 +205,7 @@ class NatsReceiver:
         owner: Identity = NOBODY,
         cap: int = 4 << 30,
         largest: int = messages.LARGEST,
-        max_age: float = 7 * 86400.0,
         ack_wait: float = 60.0,
-        at_once: int = AT_ONCE,
         patience: Patience = DEFAULT_PATIENCE,
         admitted: Admitted = lambda: None,
         quotas: Quotas | None = None,
@@ -325,18 +218,9 @@ class NatsReceiver:
         """
         options.check()
         self._options, self._say = options, say
-        self.queue = Queue(cap, max_age, ack_wait, owner)
-        self.assembler = Assembler(
-            say,
-            Quotas(roster=Roster(say)) if quotas is None else quotas,
-            admitted,
-            clock,
-            cap=cap,
-            site_pieces=self.queue.site_pieces,
-            largest=largest,
-            at_once=at_once,
-            patience=patience,
-        )
+        self._owner, self._cap, self._ack_wait = owner, cap, ack_wait
+        quotas = Quotas(roster=Roster(say)) if quotas is None else quotas
+        self.assembler = Assembler(say, quotas, admitted, clock, largest=largest, patience=patience)
         self.counters = self.assembler.counters
         self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
         self._earlier: tuple[api.StreamState, api.StreamState] | None = None  # of the queue: at the start, and now
@@ -348,7 +232,7 @@ class NatsReceiver:
         async def look() -> None:
             async with connect(self._options, INBOX, lambda text: None) as link:
                 await link.check_strict()
-                await check_no_other_hub(link.jetstream, self.queue.owner, self._options.timing.look)
+                await check_no_other_hub(link.jetstream, self._owner, self._options.timing.look)
                 if link.is_open:
                     where = f"the link to {self._options.shown}"
                     self._say(f"{where}: the server requires no credentials: every client can send for any site")
@@ -385,31 +269,24 @@ class NatsReceiver:
     def run(self, intake: Intake, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Receive until told to stop. Reports a broken link and retries; calls `ready` once the queue is there."""
         self._ready = ready
-        with contextlib.suppress(OSError):  # an unreadable folder is reported when a sketch arrives
-            for left in list(intake.folder.glob(f"*{PART_SUFFIX}")):  # its pieces will be delivered again
-                remove_or_set_aside(left)
         asyncio.run(self._run(intake, stop))
 
-    def begin(self, intake: Intake) -> None:
-        """Forget all arriving sketches, and hand in to this intake from now on."""
-        self.questions = Questions(self.assembler, intake, self.queue.ack_wait + ANSWER_PATIENCE)
-        self.assembler.begin(intake, self.questions.found)
-
     async def _run(self, intake: Intake, stop: threading.Event) -> None:
-        self.begin(intake)
+        self.assembler.begin(intake)
         await keep_connected(lambda: self._session(stop), stop, self._status, timing=self._options.timing)
         await self.assembler.jobs.finish()
 
     async def _session(self, stop: threading.Event) -> None:
         async with connect(self._options, INBOX, self._complain) as link:
             await link.check_strict()
-            before = await prepare(link.jetstream, self.queue, self._options.timing.look)
+            look = self._options.timing.look
+            before = await prepare(link.jetstream, self._owner, self._cap, self._ack_wait, look)
             if before is not None:
                 where = f" on {printable(before.host)}" if before.host else ""
                 self.assembler.say("", "queues", f"took over the queue of a hub{where} that no longer runs")
             self._expelled_for = None
             await self._look_at_queue(link)
-            await link.client.subscribe(messages.QUESTIONS, cb=self.questions.take)
+            await link.client.subscribe(messages.QUESTIONS, cb=self.assembler.take_question)
             self.counters.connects += 1
             self._status.up()
             if self.counters.connects == 1:
@@ -423,8 +300,8 @@ class NatsReceiver:
                 self.assembler.link = None
 
     async def _tick(self, link: Link) -> None:
-        """Do periodic work: extend the server's timeouts, retry failed sketches, give up incomplete ones."""
-        told = looked = self.assembler.clock()
+        """Do periodic work: retry failed sketches, give up incomplete ones, remove what other sites have sent."""
+        looked = self.assembler.clock()
         while True:
             await asyncio.sleep(0.5)
             now = self.assembler.clock()
@@ -434,12 +311,6 @@ class NatsReceiver:
                 looked = now
                 with contextlib.suppress(nats.errors.Error):  # the next look tells
                     await self._look_at_queue(link)
-            if now - told > self.queue.ack_wait / 3:
-                told = now
-                await self.assembler.extend_timeouts()
-                old = now - 10 * self.queue.ack_wait - 60
-                self.assembler.forget_reminders(old)
-                self.questions.forget(old)
 
     async def expel(self) -> None:
         """When the admitted sites have changed, remove what other sites have sent or are sending."""

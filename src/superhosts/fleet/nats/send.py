@@ -34,45 +34,14 @@ from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.sites import WRONG
 from superhosts.fleet.spool import Spool
 
-# How many pieces an edge sends at once.
-
-
-MAX_PIECES = 16  # in transit at once
-QUICK, SLOW = 1.0, 4.0  # seconds per piece: below QUICK more are sent at once, above SLOW fewer
-
-
-class CongestionWindow:
-    """Limits the pieces in transit: many while the server answers quickly, one on a slow connection."""
-
-    def __init__(self) -> None:
-        self._limit = 4.0
-        self._used = 0
-        self._free = asyncio.Event()
-
-    async def take(self) -> None:
-        while self._used >= int(self._limit):
-            self._free.clear()
-            await self._free.wait()
-        self._used += 1
-
-    def give(self, took: float | None) -> None:
-        """Release the place of a piece that was stored after `took` seconds, or not at all (None)."""
-        self._used -= 1
-        if took is not None and took < QUICK:
-            self._limit = min(self._limit + 1, MAX_PIECES)
-        elif took is None or took > SLOW:
-            self._limit = max(self._limit / 2, 1)
-        self._free.set()
-
-
 TOGETHER = 4  # sketches to send at once
 FIRST_ASK = 1.0  # seconds before the second question over a connection; then twice as long each time
 LOOK_EVERY = 1.0  # seconds between two looks at the spool, unless it reports a new sketch
-STORED = 60.0  # seconds for the server to confirm that it has stored a piece
+IN_TRANSIT = 8  # pieces in transit at once
+STORED = 300.0  # seconds for the server to confirm that it has stored a piece, over the slowest connection
 ATTEMPTS = 3  # attempts to send a piece before the connection is given up
 LONGEST = 60.0  # longest time in seconds before a sketch is sent again
 NO_ROOM = (10077, 10023, 10047, 10122)  # error codes for a stream at its limit, and for a full disk
-
 BUSY = 10167  # error code for more pieces at once than the server buffers for a stream
 
 
@@ -115,6 +84,7 @@ class NatsSender:
         """Send `together` sketches at once; ask for missing receipts, and look at the spool, every so many seconds."""
         options.check()
         self.site = check_site(site)
+        self._ask_subject = f"superhosts.from.{site}.ask"
         self.counters = SendCounters()
         self._options, self._say = options, say
         self._ask_every, self._look_every, self._together = ask_every, look_every, together
@@ -149,7 +119,7 @@ class NatsSender:
     async def _session(self, stop: threading.Event) -> None:
         for each in self._progress.values():  # the tasks of the last connection have ended
             each.sending = False
-        self._pace = CongestionWindow()
+        self._room = asyncio.Semaphore(IN_TRANSIT)
         self._denied: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         async with connect(self._options, f"_INBOX.{self.site}", self._complain) as link:
             self.counters.connects += 1
@@ -158,7 +128,7 @@ class NatsSender:
             # Tell the hub what still waits here when the edge stops; nothing waits for its answer.
             with contextlib.suppress(nats.errors.Error, OSError):
                 headers = messages.own_info(messages.Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
-                await link.client.publish(f"superhosts.from.{self.site}.ask", b"[]", link.client.new_inbox(), headers)
+                await link.client.publish(self._ask_subject, b"[]", link.client.new_inbox(), headers)
                 await link.client.flush(1)
 
     async def _work(self, link: Link) -> None:
@@ -174,7 +144,8 @@ class NatsSender:
                 for name in [name for name, task in sending.items() if task.done()]:
                     del sending[name]
                 paths = await asyncio.to_thread(self._spool.waiting)
-                self._forget({path.name for path in paths} | sending.keys())
+                for name in self._progress.keys() - {path.name for path in paths} - sending.keys():
+                    del self._progress[name]
                 for path in self._due(paths, self._together - len(sending)):
                     sending[path.name] = group.create_task(self._send(link, path))
                 try:
@@ -194,10 +165,6 @@ class NatsSender:
                 found.append(path)
         return found
 
-    def _forget(self, names: set[str]) -> None:
-        for name in self._progress.keys() - names:
-            del self._progress[name]
-
     async def _send(self, link: Link, path: Path) -> None:
         """Send one sketch until the server has stored all of it. A sketch that has left the spool is skipped."""
         state = self._progress[path.name]
@@ -210,7 +177,7 @@ class NatsSender:
                 step = max(1, min(messages.CHUNK, link.client.max_payload - messages.HEADERS, size))
                 async with asyncio.TaskGroup() as group:
                     for number in range(-(-size // step)):
-                        await self._pace.take()
+                        await self._room.acquire()
                         group.create_task(self._send_chunk(link, file, messages.Chunk(path.name, number, step, size)))
             state.sent = loop.time()
             self.counters.sketches += 1
@@ -227,39 +194,29 @@ class NatsSender:
 
     async def _send_chunk(self, link: Link, file: BinaryIO, chunk: messages.Chunk) -> None:
         attempt = self._progress[chunk.name].attempt
-        loop = asyncio.get_running_loop()
-        misses, attempts, took = 0, 0, None
         try:
             data = await asyncio.to_thread(_read, file, chunk)
-            while True:
-                began = loop.time()
+            for tries in count(1):
                 try:
                     await self._store(link, data, chunk.headers(attempt))
                 except nats.js.errors.NoStreamResponseError:
                     self._status.down("the hub has not created its queue there: is it running?", _windows(self._spool))
                 except nats.js.errors.APIError as error:
-                    if error.err_code == BUSY:  # many edges send at once: retry soon
-                        self.counters.full += 1
-                        attempts += 1
-                        await asyncio.sleep(retry_delay(attempts, 0.2, 5.0) * random.random())
-                        continue
-                    if error.err_code not in NO_ROOM:
+                    if error.err_code not in (BUSY, *NO_ROOM):
                         raise LinkDownError(f"the server refuses sketches: {error.description}") from None
                     self.counters.full += 1
-                    self._status.down("the hub's queue is full", _windows(self._spool))
+                    if error.err_code != BUSY:
+                        self._status.down("the hub's queue is full", _windows(self._spool))
                 except nats.errors.TimeoutError:
-                    misses += 1
-                    if misses == ATTEMPTS:
+                    if tries >= ATTEMPTS:
                         raise LinkDownError("it does not answer") from None
                 else:
-                    took = loop.time() - began
                     self.counters.chunks += 1
                     self._status.up()
                     return
-                attempts += 1
-                await asyncio.sleep(retry_delay(attempts, 0.2, 5.0))
+                await asyncio.sleep(retry_delay(tries, 0.2, 5.0) * random.random())  # many edges may retry at once
         finally:
-            self._pace.give(took)
+            self._room.release()
 
     async def _store(self, link: Link, data: bytes, headers: dict[str, str]) -> None:
         """Publish and wait for the confirmation, in a task of its own: the library swallows cancellations."""
@@ -286,9 +243,9 @@ class NatsSender:
         spool = messages.Spooled(*await asyncio.to_thread(self._spool.backlog))
         for start in range(0, len(names) or 1, messages.QUESTION):
             question, telling = json.dumps(names[start : start + messages.QUESTION]).encode(), messages.own_info(spool)
-            subject, timeout = f"superhosts.from.{self.site}.ask", self._options.timing.answer
+            timeout = self._options.timing.answer
             try:
-                answer = await link.client.request(subject, question, timeout=timeout, headers=telling.headers())
+                answer = await link.client.request(self._ask_subject, question, timeout, headers=telling.headers())
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 return  # no hub is connected now; send the sketches nevertheless
             hub = messages.PeerInfo.parse(answer.headers)

@@ -337,10 +337,7 @@ def _is_only(deeds: Words, bit: int) -> Bools:
 
 
 def _senders(mine: Words, theirs: Words, ported: Bools, at_host: Bools, view: View) -> tuple[Bools, Bools]:
-    """Return for each pair whether the host sends, and whether the peer does.
-
-    If one direction alone comes by, who sends from the port of a service answers somebody.
-    """
+    """Return whether host and peer send. In one direction alone, who sends from a service's port answers somebody."""
     sends, gets = mine != 0, theirs != 0
     if view.one_way_only:
         sends, gets = sends | (ported & ~at_host), gets | (ported & at_host)

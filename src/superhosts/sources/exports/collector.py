@@ -71,7 +71,7 @@ class Collector:
         self.registry = Registry(settings.time if settings.time in ("start", "end") else None, settings.limits)
         self.held = Held()
         self.dropped = 0  # datagrams that the kernel had no room for
-        self._counters, self._settings, self._pool = counters, settings, pool
+        self._counters, self.settings, self._pool = counters, settings, pool
         rows = BLOCK_ROWS + LONGEST // layout.SHORTEST_RECORD + 1
         self._room = new_columns(rows, rows, settings.wants.details)
         self._tally = np.zeros(layout.TALLY_SLOTS, np.int64)
@@ -102,17 +102,14 @@ class Collector:
     def take(self) -> PacketBlock:
         tally = self._tally
         narrow, wide = int(tally[layout.ROWS4]), int(tally[layout.ROWS6])
-        block = block_of(copied(first_rows(self._room, narrow, wide)), details=self._settings.wants.details)
+        block = block_of(copied(first_rows(self._room, narrow, wide)), details=self.settings.wants.details)
         counters = self._counters
-        counters.ipv4 += narrow
-        counters.ipv6 += wide
         counters.not_ip += int(tally[layout.NOT_IP])
         counters.truncated += int(tally[layout.TRUNCATED])
         counters.unsupported_link += int(tally[layout.UNSUPPORTED])
-        others = int(
+        counters.packets += int(
             tally[layout.NOT_IP] + tally[layout.TRUNCATED] + tally[layout.UNSUPPORTED] - tally[layout.SECOND_ROWS]
         )
-        counters.packets += narrow + wide + others
         counters.records += int(tally[layout.RECORDS])
         self._totals += tally
         tally[layout.FIRST_COUNT : layout.CLOCK] = 0
@@ -142,9 +139,9 @@ class Collector:
 
     def _walk(self, batch: Batch) -> int:
         tables, room, tally = self.registry.tables, self._room, self._tally
-        if self._settings.is_sflow:
+        if self.settings.is_sflow:
             return walk_sflow(batch.block, batch.datagrams, self._links, tables, room, tally)
-        arrival = int(self._settings.time == "received")
+        arrival = int(self.settings.time == "received")
         return walk_netflow(batch.block, batch.datagrams, batch.peers, tables, room, tally, arrival)
 
     def _handle(self, batch: Batch, reason: int) -> Iterator[PacketBlock]:
@@ -169,7 +166,7 @@ class Collector:
 
     def _may_learn(self, stream: int, size: int) -> bool:
         """Return True unless an exporter from the network sends more new templates than there is time for."""
-        if not self._settings.is_live:
+        if not self.settings.is_live:
             return True
         is_established = int(self.registry.tables.streams[stream, layout.STREAM_DATAGRAMS]) >= ESTABLISHED
         return self.budget.allows(self.registry.key_of(stream), size, is_established=is_established)

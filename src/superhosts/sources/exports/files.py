@@ -8,6 +8,7 @@ templates from each other, so that a capture whose templates are in the file bef
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +18,15 @@ from superhosts.core.pairs import PacketBlock
 from superhosts.core.text import counted, setting
 from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Source, SourceCounters, Wants
+from superhosts.sources.base import SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Pool, Settings, as_block
-from superhosts.sources.exports.containers import CAPTURES, datagrams_of, exports_in, is_cut
+from superhosts.sources.exports.containers import CAPTURES, datagrams_of, exports_in, is_cut, recognise_exports
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.walks import wide
 from superhosts.sources.files import is_url
 from superhosts.sources.frames.headers import is_ipv4
 from superhosts.sources.frames.links import big, byte, half, ip_header, link_of
-from superhosts.sources.input import FileSource, Input
-from superhosts.sources.stream import Stream
+from superhosts.sources.input import MOST_HEAD, FileFormat, Input, Opens, Reader
 
 BLOCK_BYTES = 1 << 20
 FILE_TIME = {"record": "start"}
@@ -36,67 +36,58 @@ _KINDS = ("NetFlow v5, v9 or IPFIX", "sFlow v5")  # by is_sflow
 _LEAST = 28  # bytes by which captures and files of datagrams are told apart
 
 
-class ExportFile(FileSource[Stream]):
-    def __init__(self, file: Input, format: str, time: str, pool: Pool) -> None:
-        super().__init__(file)
-        self.one_thread = file.reopens
-        self._format, self._pool = format, pool
-        self._settings = Settings(is_sflow=format == SFLOW, time=FILE_TIME.get(time, time))
-        self._time = time
-        self._first: Batch | None = None  # read from a pipe for its time
-        self._batches: Iterator[Batch] | None = None
-        self._splitter: _Splitter | None = None  # of the reading that was begun last
-        self.counters.exports = [{"input": self.name, "sampling": None}]
+def export_files(format: str, time: str, pool: Pool) -> FileFormat:
+    """Return the format of files with these exports, whose readers know the templates of a pool."""
+    settings = Settings(is_sflow=format == SFLOW, time=FILE_TIME.get(time, time))
 
-    def want(self, wants: Wants) -> None:
-        self._settings = self._settings._replace(wants=wants)
+    def open(file: Opens, counters: SourceCounters, wants: Wants) -> ExportReader:
+        return ExportReader(file, Collector(counters, settings._replace(wants=wants), pool), counters, format)
 
-    def _look(self) -> int | None:
-        """Return the time of the first records; None for an empty input. Its templates are known to others then."""
-        batches = self._datagrams()
-        batch = next(batches, None)
-        if self.replays:
-            self.close()
-        else:
-            self._first, self._batches = batch, batches
-        if batch is None:
-            if self.replays:  # Nothing is read again, so that nobody else would look for exports.
-                self._check_exports(0)
-            return None
-        self._opening = int(batch.datagrams[0, RECEIVED])
-        collector = Collector(SourceCounters(), self._settings, self._pool)
-        block = next(filter(None, [*collector.feed(batch), collector.take()]), ())  # all of it, for its templates
-        return min((each.span[0] for each in block), default=self._opening)
+    return FileFormat(lambda head: recognise_exports(head) == format, open)
 
-    def _read(self) -> Iterator[PacketBlock]:
-        collector = Collector(self.counters, self._settings, self._pool)
+
+class ExportReader(Reader):
+    def __init__(self, file: Opens, collector: Collector, counters: SourceCounters, format: str) -> None:
+        self.name = file.name
+        self.opening: int | None = None
+        self._format, self._is_sflow = format, format == SFLOW
+        self._collector, self._counters = collector, counters
+        # Nothing waits for more records in a pipe, or where the first ones are enough.
+        self._at_once = collector.settings.wants.first_only or not isinstance(file, Input) or file.live
+        self._head = b""
+        self._splitter: _Splitter | None = None
+        counters.exports = [{"input": self.name, "sampling": None}]
+        self._stream = file.open()
+        self._blocks = self._packets()
+
+    def read(self) -> PacketBlock | None:
+        return next(self._blocks, None)
+
+    def position(self) -> int:
+        return self._stream.position()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _packets(self) -> Iterator[PacketBlock]:
+        collector, counters = self._collector, self._counters
         try:
-            yield from self._records(collector)
+            for batch in self._datagrams():
+                if self.opening is None:
+                    self.opening = int(batch.datagrams[0, RECEIVED])
+                # Of the first datagrams all are read at once, for their templates.
+                yield from list(collector.feed(batch)) if self._at_once else collector.feed(batch)
+                if self._at_once:
+                    yield collector.take()
+                counters.exports = [{"input": self.name, "sampling": collector.registry.rate() or None}]
+            yield collector.take()
             self._check_exports(collector.status(self.name)["datagrams"])
         finally:
-            self.counters.exports = [collector.status(self.name)]
-        self._tell(collector)
-
-    def _records(self, collector: Collector) -> Iterator[PacketBlock]:
-        first, self._first = self._first, None
-        batches = self._batches or self._datagrams()
-        if first is not None:
-            yield from collector.feed(first)
-        for batch in batches:
-            yield from collector.feed(batch)
-            if self._input.live and (block := collector.take()):
-                yield block
-            self.counters.exports = [{"input": self.name, "sampling": collector.registry.rate() or None}]
-        if block := collector.take():
-            yield block
-
-    def again(self) -> Source:
-        source = ExportFile(self._input, self._format, self._time, self._pool)
-        source._settings = self._settings
-        return source
+            counters.exports = [collector.status(self.name)]
+        self._tell(counters.exports[0])
 
     def _datagrams(self) -> Iterator[Batch]:
-        stream = self._reader = self._input.open()
+        stream = self._stream
         content, more = b"", bytearray(BLOCK_BYTES)
         splitter: _Splitter | None = None
         while True:
@@ -105,15 +96,16 @@ class ExportFile(FileSource[Stream]):
             if splitter is None:
                 if got and len(content) < _LEAST:
                     continue
-                splitter = self._splitter = _Splitter(content, self._settings.is_sflow, self.name)
+                splitter = self._splitter = _Splitter(content, self._is_sflow, self.name)
+                self._head = content[:MOST_HEAD]
             behind, batch = splitter.split(content, is_last=got == 0)
             if batch is not None and len(batch.datagrams):
                 yield batch
             content = content[behind:]
             if got == 0:
                 if content or stream.ended_early or splitter.is_cut:
-                    self.counters.truncated_files += 1
-                    self.counters.warn(f"{self.name}: the file ends inside a record; what came before counts")
+                    self._counters.truncated_files += 1
+                    self._counters.warn(f"{self.name}: the file ends inside a record; what came before counts")
                 return
 
     def _check_exports(self, found: int) -> None:
@@ -121,8 +113,8 @@ class ExportFile(FileSource[Stream]):
         splitter = self._splitter
         if found or splitter is None or not splitter.frames:
             return
-        kind, format = _KINDS[self._settings.is_sflow], self._format
-        head, compression = self._input.head(), self._input.compression
+        kind, format = _KINDS[self._is_sflow], self._format
+        head, compression = self._head, self._stream.compression
         if not splitter.is_capture:
             file = "" if self.name == "stdin" or is_url(self.name) else self.name
             raise InputError(not_exports(head, kind, format, file, compression), file=self.name)
@@ -131,18 +123,17 @@ class ExportFile(FileSource[Stream]):
             text = f"its only packet is no export of {kind}"
         way = f"without {setting('format', format)} its packets are traffic"
         other = exports_in(head)
-        if other is not None and (other == SFLOW) != self._settings.is_sflow:
+        if other is not None and (other == SFLOW) != self._is_sflow:
             way = f"{setting('format', other)} reads its exports"
         raise InputError(f"{text}; {way}", file=self.name)
 
-    def _tell(self, collector: Collector) -> None:
-        status = collector.status(self.name)
+    def _tell(self, status: dict[str, Any]) -> None:
         if waiting := status["sets_waiting"] + status["sets_without_template"]:
             way = "give the file that has the templates, too"
             lost = counted(
                 waiting, "set of records without its template is", "sets of records without their template are"
             )
-            self.counters.warn(f"{self.name}: {lost} not counted; {way}")
+            self._counters.warn(f"{self.name}: {lost} not counted; {way}")
 
 
 class _Splitter:

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Source, SourceCounters, Wants
+from superhosts.sources.base import Source, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Settings, empty_batch
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.registry import TemplateFile, state_folder
@@ -137,8 +137,7 @@ class UdpSource(Source):
     replays = False
 
     def __init__(self, name: str, listening: Listening) -> None:
-        self.name = name
-        self.counters = SourceCounters()
+        super().__init__(name)
         self._listening = listening
         self._settings = Settings(is_sflow=listening.scheme == "sflow", time="received", is_live=True)
         self._sockets = open_sockets(listening, name)
@@ -160,21 +159,21 @@ class UdpSource(Source):
 
     def first_time(self) -> int | None:
         """Return the time of the first record, for which this waits; None if it was stopped before."""
-        self._blocks = self._read()
+        self._blocks = self._receive_all()
         self._first = next(self._blocks, ())
         return min((batch.span[0] for batch in self._first if len(batch)), default=None)
 
-    def blocks(self) -> Iterator[PacketBlock]:
-        if self._first:
-            first, self._first = self._first, ()
-            yield first
-        yield from self._blocks or self._read()
+    def _read(self) -> Iterator[PacketBlock]:
+        blocks, self._blocks = self._blocks or self._receive_all(), None
+        first, self._first = self._first, ()
+        yield first
+        yield from blocks
 
     def leave(self) -> None:
         """Let the threads end; the one that reads closes the sockets and keeps the templates."""
         self._stopped = True
 
-    def _read(self) -> Iterator[PacketBlock]:
+    def _receive_all(self) -> Iterator[PacketBlock]:
         collector = Collector(self.counters, self._settings)
         path = self._listening.state_file
         if path is not None:

@@ -123,10 +123,9 @@ def copied(columns: Columns, families: str = "46") -> Columns:
 
 
 def take(columns: Columns, tally: Tally, counters: SourceCounters) -> PacketBlock:
+    """Return what a walk has written as a block, and count what it has not written."""
     counts = tally.tolist()
-    counters.packets += counts[PACKETS]
-    counters.ipv4 += counts[IPV4]
-    counters.ipv6 += counts[IPV6]
+    counters.packets += counts[PACKETS] - counts[IPV4] - counts[IPV6]  # A packet in a tunnel may have two rows.
     counters.not_ip += counts[NOT_IP]
     counters.truncated += counts[TRUNCATED]
     counters.unsupported_link += counts[UNSUPPORTED_LINK]

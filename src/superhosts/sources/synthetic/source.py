@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from superhosts.core.pairs import PacketBlock
+from superhosts.core.text import setting
 from superhosts.core.units import SECOND, parse_count, parse_duration
 from superhosts.errors import UsageError
-from superhosts.sources.base import Scheme, Source, SourceCounters
+from superhosts.sources.base import Scheme, Source
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
 
@@ -43,12 +44,23 @@ def open_synthetic(text: str) -> Source:
     return SyntheticSource(text, traffic, share, part)
 
 
+def make_traffic(**given: str | int) -> Traffic:
+    """Return the traffic that words like those of an input describe, given as options."""
+    values: dict[str, Any] = {}
+    for word, value in given.items():
+        name, read = _WORDS[word]
+        try:
+            values[name] = read(str(value))
+        except UsageError as error:
+            raise UsageError(f"{setting(word, value)}: {error}") from None
+    return Traffic(**values)
+
+
 class SyntheticSource(Source):
     """Synthetic traffic, of which a share of the packets is seen; its position counts packets, not bytes."""
 
     def __init__(self, name: str, traffic: Traffic, share: float = 1.0, part: int = 0) -> None:
-        self.name = name
-        self.counters = SourceCounters()
+        super().__init__(name)
         self._traffic = traffic
         self._share, self._part = share, part
         self._made = 0  # packets, seen or not
@@ -56,7 +68,7 @@ class SyntheticSource(Source):
     def first_time(self) -> int | None:
         return self._traffic.first_window
 
-    def blocks(self) -> Iterator[PacketBlock]:
+    def _read(self) -> Iterator[PacketBlock]:
         random = np.random.default_rng([self._traffic.seed, self._part])
         for block in packet_blocks(self._traffic):
             self._made += sum(len(batch) for batch in block)
@@ -65,7 +77,6 @@ class SyntheticSource(Source):
                 if self._share == 1
                 else tuple(batch.take(random.random(len(batch)) < self._share) for batch in block)
             )
-            self.counters.count(seen)
             yield seen
 
     def again(self) -> Source:
@@ -80,7 +91,9 @@ class SyntheticSource(Source):
 
 
 def _family(text: str) -> Any:
-    return int(text) if text in ("4", "6") else text
+    if text not in ("4", "6", "both"):
+        raise UsageError("choose 4, 6 or both")
+    return text if text == "both" else int(text)
 
 
 def _seconds(text: str) -> int:

@@ -5,14 +5,11 @@ that it cannot read at all and says so in `bad`. Rows whose addresses or times m
 there (kind 0, `NO_TIME`), so that a reader's loop has no branches for errors: `RowPackets` drops, counts and describes
 them, the same for every format. A table all of whose rows are bad is an error that shows the first of them and the
 columns: most likely the columns are not what they were taken for.
-
-As for captures, the next run recognises a file that was read to its end, files are read again where their rows are far
-out of order, and a pipe's rows are yielded as they arrive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -22,16 +19,14 @@ from numpy.typing import NDArray
 from superhosts.core.columns.addresses import AddressColumn, Ends, packets_of, widened
 from superhosts.core.pairs import Details, PacketBatch, PacketBlock, Times
 from superhosts.core.text import counted, either, printable, setting
-from superhosts.core.units import SECOND
 from superhosts.errors import InputError
-from superhosts.sources.base import Source, SourceCounters, Wants
-from superhosts.sources.input import FileSource, Input, Opens
+from superhosts.sources.base import SourceCounters, Wants
+from superhosts.sources.input import FileFormat, Opens, Reader
 from superhosts.sources.tables.mapping import columns_found
 from superhosts.sources.tables.options import TableOptions
 
 SHOWN = 3  # bad rows of a table
 _MOST_SHOWN = 160  # characters of a row
-_YEAR = 365 * 86400 * SECOND
 
 
 class BadRow(NamedTuple):
@@ -80,7 +75,7 @@ class TableFormat:
     one_thread: bool = True  # one thread reads it; else its reader has threads of its own
 
 
-class RowPackets:
+class RowPackets(Reader):
     def __init__(self, name: str, reader: TableReader, counters: SourceCounters, *, one_window: bool) -> None:
         self._name = name
         self._reader = reader
@@ -88,7 +83,6 @@ class RowPackets:
         self._bad: list[BadRow] = []  # the first few
         self._bad_rows = 0
         self._good = False  # some row counts
-        self.opening: int | None = None  # time of the very first packet
         if not reader.has_time and not one_window:
             reader.close()
             way = f"{setting('window', 'all')} counts them all as one window"
@@ -101,10 +95,7 @@ class RowPackets:
         if rows is None:
             self._check()
             return None
-        block = self._packets(rows)
-        if block and self.opening is None:
-            self.opening = min(int(batch.time[0]) for batch in block if len(batch))
-        return block
+        return self._packets(rows)
 
     def position(self) -> int:
         return self._reader.position()
@@ -130,7 +121,6 @@ class RowPackets:
 
     def _count(self, rows: RowBlock, block: PacketBlock, dropped: NDArray[np.int64]) -> None:
         counters, bad = self._counters, len(dropped) + rows.unreadable
-        counters.count(block)
         counters.packets += bad
         counters.rows += len(rows) + rows.unreadable
         counters.bad_rows += bad
@@ -171,67 +161,12 @@ def _no_times(count: int) -> Times:
     return np.broadcast_to(np.int64(0), (count,))
 
 
-class TableSource(FileSource[RowPackets]):
-    def __init__(self, source: Input, format: TableFormat, options: TableOptions) -> None:
-        super().__init__(source)
-        self._format = format
-        self._options = options
-        self._first: PacketBlock = ()  # read from a pipe for its time, not yet yielded
-        self.one_thread = source.reopens and (format.one_thread or bool(source.compression))
+def table_files(format: TableFormat, options: TableOptions) -> FileFormat:
+    """Return the format of files and pipes that are such tables."""
 
-    def want(self, wants: Wants) -> None:
-        self.wants = wants
-        threads = self._options.threads if wants.threads is None else wants.threads
-        self._options = replace(self._options, details=wants.details, threads=threads)
+    def open(file: Opens, counters: SourceCounters, wants: Wants) -> RowPackets:
+        threads = options.threads if wants.threads is None else wants.threads
+        reader = format.open(file, replace(options, details=wants.details, threads=threads))
+        return RowPackets(file.name, reader, counters, one_window=wants.one_window)
 
-    def _look(self) -> int | None:
-        """Return the time at which the table begins; None for an empty one. A stray time does not count.
-
-        What is wrong with the first rows of a file is said when the file is read.
-        """
-        if not self.replays:
-            pipe = self._reader = self._open(self.counters)
-            self._first = _first_rows(pipe)
-            return _begin(self._first)
-        rows = self._open(SourceCounters())
-        try:
-            first = _first_rows(rows)
-        finally:
-            rows.close()
-        self._opening = rows.opening
-        return _begin(first)
-
-    def _read(self) -> Iterator[PacketBlock]:
-        rows = self._reader = self._reader or self._open(self.counters)
-        if self._first:
-            first, self._first = self._first, ()
-            yield first
-        while (block := rows.read()) is not None:
-            if block:
-                yield block
-
-    def again(self) -> Source:
-        source = TableSource(self._input, self._format, self._options)
-        source.wants = self.wants
-        return source
-
-    def identity(self) -> str | None:
-        """Return a name by which later runs recognise a file; None also if its rows need no time."""
-        return None if self.wants.one_window else super().identity()
-
-    def _open(self, counters: SourceCounters) -> RowPackets:
-        reader = self._format.open(self._input, self._options)
-        return RowPackets(self.name, reader, counters, one_window=self.wants.one_window)
-
-
-def _first_rows(rows: RowPackets) -> PacketBlock:
-    while (block := rows.read()) is not None and not block:
-        pass
-    return block or ()
-
-
-def _begin(block: PacketBlock) -> int | None:
-    """Return the earliest time of a block that is not years from most of them."""
-    times = sorted(time for batch in block for time in batch.time[:1000].tolist())
-    middle = times[len(times) // 2] if times else 0
-    return min((time for time in times if abs(time - middle) < _YEAR), default=None)
+    return FileFormat(format.recognises, open, lambda file, _: format.one_thread or bool(file.compression))
