@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import typer
+
 from superhosts.cli._options import TimeOptions
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
@@ -116,3 +118,13 @@ def parse_time(option: str, text: str | None) -> int | None:
         raise UsageError(f"--{option} {text}: {way}") from None
     zone = None if shows_local() else UTC
     return round((moment if moment.tzinfo or zone is None else moment.replace(tzinfo=zone)).timestamp()) * SECOND
+
+
+MOST_FILES = 1000  # sketches whose sites are looked up
+
+
+def sites_of_sketches(ctx: typer.Context) -> list[str]:
+    """Return the sites that a shell offers: those of the sketches that are named."""
+    # Behind an option without its value, words are not yet assigned to arguments.
+    paths = find_sketches(ctx.params.get("files") or ctx.args, lambda _: None)[:MOST_FILES]
+    return sorted({site for path in paths for site in saved_sketch(path).sites})

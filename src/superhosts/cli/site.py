@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from superhosts.cli._keys import announced_key
+from superhosts.cli._options import HUB_STATE
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.fleet import SiteEnroll, SiteList, SiteRevoke, SiteRotate, TokenOptions
 from superhosts.core.files import output_errors, write_private
@@ -203,3 +206,8 @@ def site_list(options: SiteList) -> None:
         tell(f"the hub does not run: all but the keys is as of {age_text(time.time() - written)} ago")
     for remark in remarks(found):
         tell(remark)
+
+
+def enrolled_sites(ctx: typer.Context) -> list[str]:
+    """Return the sites that a shell offers: those of the hub whose state is named."""
+    return sorted(read_sites(Path(ctx.params.get("state") or HUB_STATE) / BROKER))
