@@ -41,7 +41,7 @@ from superhosts.core.units import SECOND
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.messages import EARLIEST, MAX_VERSION, WIRE, PeerInfo, Spooled, mismatch, own_info
+from superhosts.fleet.nats.messages import EARLIEST, MAX_VERSION, WIRE, PeerInfo, mismatch, own_info
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.sites import ENOUGH, MOST_SITES, RECENT, Roster
@@ -66,7 +66,7 @@ def tell_clock(roster: Roster, clock: FakeTime, ahead: float, delays: list[float
         roster.told(site, "1", int((clock.source.wall() - delay + ahead) * SECOND), (0, 0))
 
 
-@given(st.dictionaries(st.sampled_from(list(own_info(Spooled(1, 2), "x").headers())), st.text()))
+@given(st.dictionaries(st.sampled_from(list(own_info((1, 2), "x").headers())), st.text()))
 def test_whatever_a_header_says_it_is_something_or_nothing(headers: dict[str, str]) -> None:
     told = PeerInfo.parse(headers)
     longest = 10 * MAX_VERSION + 40  # \U00018d09 stands for one character; a note says how many there are in all
@@ -78,7 +78,7 @@ def test_whatever_a_header_says_it_is_something_or_nothing(headers: dict[str, st
 
 
 def test_what_is_told_is_understood_and_what_is_new_is_ignored() -> None:
-    telling = own_info(Spooled(3, 1 << 40), "a notice")
+    telling = own_info((3, 1 << 40), "a notice")
     assert PeerInfo.parse({**telling.headers(), "Superhosts-New": "1"}) == telling
     assert PeerInfo.parse(None) == PeerInfo.parse({}) == PeerInfo(EARLIEST)
     assert mismatch(EARLIEST, "this hub", "x") == mismatch((WIRE[0], 999), "this hub", "x") == ""

@@ -22,11 +22,11 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from superhosts.core.files import exposure_warning, write_private
+from superhosts.core.files import exposure_warning, output_errors, write_private
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
 from superhosts.fleet.link import Say, retry_delay
@@ -117,10 +117,12 @@ class Broker:
         """How the hub itself connects: with its own key, over the loopback interface if possible."""
         scheme = "tls" if self._tls else "nats"
         url = f"{scheme}://{format_address(local_host(self._host), self._port)}"
-        cert, key = (self._tls.cert, self._tls.key) if self._tls else (None, None)
+        options = NatsOptions(url, nkey=enrolment.hub_key(self.folder)[0], timing=self._timing)
+        if self._tls is None:
+            return options
         # The hub trusts exactly the certificate that it gave the broker; its name may be that of another interface.
-        tls: Any = {"tls_ca": cert, "tls_cert": cert, "tls_key": key, "pinned": cert is not None}
-        return NatsOptions(url, nkey=enrolment.hub_key(self.folder)[0], **tls, timing=self._timing)
+        cert, key = self._tls.cert, self._tls.key
+        return replace(options, tls_ca=cert, tls_cert=cert, tls_key=key, pinned=True)
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises UsageError, with the server's messages, if it does not start."""
@@ -131,10 +133,8 @@ class Broker:
                 "enroll the sites first, or listen on 127.0.0.1"
             )
         try:
-            self._start(binary)
-        except OSError as error:
-            self.stop()
-            raise OutputError(f"{self.folder}: {error.strerror or error}") from None
+            with output_errors(self.folder):
+                self._start(binary)
         except BaseException:
             self.stop()
             raise

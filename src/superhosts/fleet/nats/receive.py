@@ -186,18 +186,6 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
             await take(message)
 
 
-async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, int]:
-    """Remove the pieces of all other sites from the queue; return their numbers by site."""
-    gone: dict[str, int] = {}
-    subjects = (await js.stream_info(messages.STREAM, subjects_filter=messages.CHUNKS)).state.subjects or {}
-    for subject, count in subjects.items():
-        site = subject.split(".")[2]
-        if site not in admitted:
-            await js.purge_stream(messages.STREAM, subject=subject)
-            gone[printable(site)] = count
-    return gone
-
-
 class NatsReceiver:
     def __init__(
         self,
@@ -323,14 +311,16 @@ class NatsReceiver:
             if assembly.site not in admitted and not assembly.handed_in:
                 await self.assembler.give_up(assembly, "is not enrolled; its pieces are discarded")
         try:
-            gone = await expel(link.jetstream, admitted)
+            queue = (await link.jetstream.stream_info(messages.STREAM, subjects_filter=messages.CHUNKS)).state
+            for subject, count in (queue.subjects or {}).items():
+                if (site := subject.split(".")[2]) not in admitted:
+                    await link.jetstream.purge_stream(messages.STREAM, subject=subject)
+                    self.counters.expelled += count
+                    text = f"{printable(site)} is not enrolled: removed {counted(count, 'piece')} of its sketches"
+                    self.assembler.say(site, "pieces of a site that is not enrolled", f"{text} from the queue")
         except nats.errors.Error:
             return  # try again next time
         self._expelled_for = admitted
-        for site, count in gone.items():
-            self.counters.expelled += count
-            text = f"{site} is not enrolled: removed {counted(count, 'piece')} of its sketches from the queue"
-            self.assembler.say(site, "pieces of a site that is not enrolled", text)
 
     def _complain(self, text: str) -> None:
         self.assembler.complain("", "errors from the server", f"{self._options.shown}: {text}")
