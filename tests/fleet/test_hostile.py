@@ -332,7 +332,7 @@ def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
 @pytest.mark.slow
 def test_what_a_revoked_site_has_sent_leaves_the_queue(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
     said: list[str] = []
-    receiver = make_receiver(broker, said)
+    receiver = make_receiver(broker, said, patience=Patience(pause=0.2))
     begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(40)]
     path = noise(tmp_path, "fra", 0, 20_000)
     with receiving(receiver, intake):

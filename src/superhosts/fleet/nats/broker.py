@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import importlib.metadata
 import json
 import math
@@ -26,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from superhosts.core.files import exposure_warning, output_errors, write_private
+from superhosts.core.files import exposure_warning, hold_folder, output_errors, write_private
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
 from superhosts.fleet.link import Say, retry_delay
@@ -90,7 +89,7 @@ class Broker:
         self._name = f"superhosts-{secrets.token_hex(6)}"  # to recognise a foreign server on the port
         self._host, self._port = parse_listen(listen)
         self._config, self._log = self.folder / enrolment.CONFIG, self.folder / "nats.log"
-        self._lock: IO[bytes] | None = None
+        self._lock: IO[str] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._stop, self._ready, self._reloading = threading.Event(), threading.Event(), threading.Lock()
@@ -143,12 +142,7 @@ class Broker:
         self._stop.clear()
         self._ready.clear()
         self._failure = None
-        enrolment.private_folder(self.folder)
-        self._lock = enrolment.open_private(self.folder / ".lock")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{self.folder}: another hub runs its broker here") from None
+        self._lock = hold_folder(self.folder)
         end_leftover(self.folder / "nats.pid", self._config, self._say)
         queue = self.folder / "store" / "jetstream" / "$G"
         if queue.exists():  # of a release without accounts
