@@ -20,12 +20,12 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from superhosts.core.text import printable
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import OutputError, SuperhostsError, UsageError
 
 HEAD_BYTES = 4096  # of a file, by which it is recognised; fewer will do
 SKETCH = b"\x89CUBE\r\n\x1a"  # the first bytes of a .cube file
@@ -76,11 +76,16 @@ def replacing(target: Path, *, private: bool = False, sole: bool = False, durabl
 
 
 @contextmanager
-def output_errors(path: str | Path) -> Iterator[None]:
+def os_errors(problem: str, kind: type[SuperhostsError] = OutputError) -> Iterator[None]:
+    """Raise `kind` in place of an OSError: the problem, which names the thing, and the system's reason."""
     try:
         yield
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise kind(f"{problem}: {error.strerror or error}") from error
+
+
+def output_errors(path: str | Path) -> AbstractContextManager[None]:
+    return os_errors(f"{path}: cannot be written")
 
 
 def replaceable(path: str | Path) -> Path:

@@ -22,6 +22,7 @@ from superhosts.core.files import (
     is_open_to_others,
     is_plain_folder,
     make_folder,
+    os_errors,
     parse_json,
     sync_folder,
     write_json,
@@ -30,7 +31,7 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND
 from superhosts.detectors.stored import Stored
-from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
+from superhosts.errors import MergeError, SketchFileError, UnreadableError
 from superhosts.fleet.clock import age_of
 from superhosts.fleet.link import Say
 from superhosts.fleet.names import SketchId, is_archived, parse_window_name
@@ -51,12 +52,10 @@ class Archive:
         self._site, self._key, self._say = site, key, say
         self.quarantine = Quarantine(say)
         self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
-        try:
+        with os_errors(f"--archive {folder}: cannot be made"):
             make_folder(folder)
             if is_open_to_others(folder):
                 say(f"--archive {folder}: every user of this machine may read it; chmod 700 keeps them out")
-        except OSError as error:
-            raise OutputError(f"--archive {folder}: cannot be made: {error.strerror}") from None
 
     def union(self, window: str) -> Path:
         return self._place(window, self._site)

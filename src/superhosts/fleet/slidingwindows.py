@@ -17,11 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.files import make_folder, read_lines, write_json, write_lines
+from superhosts.core.files import make_folder, os_errors, read_lines, write_json, write_lines
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.core.units import format_duration
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.names import parse_window_name, site_of
 from superhosts.fleet.report import HubReport, Reporter
@@ -126,12 +126,10 @@ class SlidingWindows:
         self._queue = PaneQueue()
         self._queued: list[Pane] = []
         self._due: dict[int, set[str]] = {}  # window → sites that wait for its report
-        try:
+        with os_errors(f"{self._folder}: cannot be made"):
             make_folder(self._folder)
             for left in self._folder.glob(".*.tmp"):  # of a hub that was killed
                 left.unlink()
-        except OSError as error:
-            raise OutputError(f"{self._folder}: cannot be made: {error.strerror}") from None
         panes = [number for name in store.windows() if (number := grid.number(name)) is not None]
         for number in {window for pane in panes for window in grid.windows_of(pane)}:
             self._examine(number, ())

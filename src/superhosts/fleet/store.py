@@ -33,6 +33,7 @@ from superhosts.core.files import (
     is_plain_folder,
     make_folder,
     make_private,
+    os_errors,
     parse_json,
     read_lines,
     rename_durably,
@@ -228,11 +229,9 @@ class WindowStore:
         self.fresh: set[str] = set()  # sketches whose checksums this process has verified
         self.heard: dict[str, int] = {}  # site → end of the window of its latest sketch since the start
         self._refused: dict[str, str] = {}  # name → reason; not stored, since a hub with other options may accept them
-        try:
+        with os_errors(f"{state}: cannot be made"):
             for folder in (self.incoming, self._windows, self._past):
                 make_folder(folder)
-        except OSError as error:
-            raise OutputError(f"{state}: cannot be made: {error.strerror}") from None
         try:
             self._empty_incoming()
             self._ledgers = {window: self._recover(window) for window in self._windows_on_disk()}

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.core.fields import record, sequence, text, whole
-from superhosts.core.files import Replacement, output_errors, read_state, replaceable, write_json
+from superhosts.core.files import Replacement, os_errors, output_errors, read_state, replaceable, write_json
 from superhosts.core.results import to_arrow
 from superhosts.core.times import window_name
-from superhosts.errors import MissingExtraError, OutputError
+from superhosts.errors import OutputError, import_extra
 from superhosts.output.delivery import PATIENCE, BackgroundOutput, DeliveryOptions, ReportBatch
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
 from superhosts.output.formats import Csv, JsonLines
@@ -94,22 +94,16 @@ class ReplacedFile(Destination):
 
 
 def _import_parquet() -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("Parquet output", "tables") from error
-    return pyarrow.parquet
+    return import_extra("Parquet output", "tables", "pyarrow.parquet")
 
 
 class ParquetFolder(Destination):
     def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
         super().__init__(str(address), run)
         self.folder = Path(address)
-        try:
+        with os_errors(f"{self.folder}: cannot be made"):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(0o700, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{self.folder}: cannot be made: {error.strerror}") from error
         # Report a missing package or permission now, not when the first window closes.
         ReplacedFile(self.folder / "probe.parquet", run, private=True).abandon()
 
