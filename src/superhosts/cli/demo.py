@@ -23,13 +23,14 @@ from superhosts.cli.scan import run_scan
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.lab import Demo, Synth
 from superhosts.core import defaults
+from superhosts.core.files import os_errors
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.hosttable import interval_text, peers_text
 from superhosts.core.keys import PUBLIC
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.detectors.detector import Detector
-from superhosts.errors import MissingExtraError, OutputError, SuperhostsError
+from superhosts.errors import MissingExtraError, SuperhostsError
 from superhosts.output.console import ReportedErrors, say
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import known_peers
@@ -174,10 +175,8 @@ def _same_content(left: Detector, right: Detector) -> bool:
 
 def demo(options: Demo) -> None:
     folder, super_hosts = options.folder, options.super_hosts
-    try:
+    with os_errors(f"{folder}: cannot be created"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be created: {error.strerror}") from None
     if options.fleet:
         check_no_conflict(options, ["exact"], "not with --fleet, where the hub estimates")
         size = f"flows={options.flows or '200k'},packets={options.packets or '1M'},super_hosts={super_hosts}"

@@ -160,7 +160,7 @@ def hub(options: HubOptions) -> None:
             status.write()
             monitor.beat()
 
-        merging.run(stop, on_turn=on_turn)
+        merging.run(stop, on_turn=on_turn, on_merged=monitor.beat)
         status.write(now=True)
     accepted, refused, counters = intake.counters.accepted, intake.counters.refused, merging.counters
     text = counted(accepted, "sketch", "sketches") + (f", {refused:,} REFUSED" if refused else "")

@@ -15,12 +15,12 @@ from superhosts.cli._options import DashboardOptions, NamesOptions, WantedOption
 from superhosts.cli._settings import naming_of
 from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli.usage.sketches import Web
-from superhosts.core.files import exposure_warning, read_json, write_private
+from superhosts.core.files import exposure_warning, os_errors, read_json, write_private
 from superhosts.core.notices import Notice
 from superhosts.core.results import Selection
 from superhosts.core.units import parse_place
 from superhosts.detectors.arguments import check_threshold
-from superhosts.errors import InputError, MissingExtraError, OutputError, SuperhostsError
+from superhosts.errors import InputError, SuperhostsError, import_extra
 from superhosts.fleet.sites import is_wrong
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.console import tell
@@ -205,21 +205,15 @@ class Dashboard:
             return token, f"?token={token} (a new token at each start; --web-token-file keeps one)"
         path = file or (state or Path()) / TOKEN
         if not path.exists():
-            try:
+            with os_errors(f"{path}: the token cannot be kept"):
                 write_private(path, new_token())
-            except OSError as error:
-                raise OutputError(f"{path}: the token cannot be kept: {error.strerror}") from None
         if warning := exposure_warning(path):
             tell(warning)
         return _read_token(path), f"; it asks for the token in {path}"
 
 
 def check_installed(name: str) -> None:
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(name, "web") from error
+    import_extra(name, "web", "starlette", "uvicorn")
 
 
 def _read_token(path: Path) -> str:

@@ -56,7 +56,6 @@ def student_quantile(freedom: int, level: float = LEVEL) -> float:
 
 
 def _student_within(t: float, freedom: int) -> float:
-    """Return the probability that Student's distribution lies within -t and t."""
     angle = math.atan(t / math.sqrt(freedom))
     square = math.cos(angle) ** 2
     odd = freedom % 2
@@ -147,7 +146,6 @@ def has_intervals(estimates: Estimates) -> bool:
 def plot_estimates(
     axes: Any, estimates: Estimates, threshold: float, look: Look = CUBE, most: int = MOST_DRAWN
 ) -> None:
-    """Draw estimates against true numbers of peers with intervals, and the diagonal."""
     some = estimates.of(drawn_hosts(estimates.true, most))
     known = some.measured
     true, peers = some.true[known], some.peers[known]
@@ -168,7 +166,6 @@ def plot_estimates(
 
 
 def plot_coverage(axes: Any, estimates: Estimates, threshold: float, look: Look = CUBE) -> list[Coverage]:
-    """Draw the share of intervals that hold the truth by size of host, with Wilson intervals, and the nominal share."""
     axes.axhline(LEVEL, color="black", lw=0.6, ls="--", zorder=2)
     axes.set(xscale="log", ylim=(0, 1.04))
     axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
@@ -225,7 +222,6 @@ def _paint(figure: Any, result: Calibration) -> None:
 
 
 def plot_rates(axes: Any, result: Calibration) -> None:
-    """Draw the total false rate by memory, a line for each threshold; open marks where the cube counted exactly."""
     sizes = [trial.memory / MIB for trial in result.trials]
     tops = [LEAST_RATE]
     for number, threshold in enumerate(sorted(result.asked.scores, reverse=True)):

@@ -21,7 +21,7 @@ from superhosts.core.pairs import Part
 from superhosts.core.results import Selection
 from superhosts.fleet.sites import WRONG
 from superhosts.ui.board import MOST_WINDOWS, Board
-from superhosts.ui.folder import SketchFolder
+from superhosts.ui.folder import PartState, SketchFolder
 from superhosts.ui.top.hosts import filtered, host_rows
 from superhosts.ui.view import View
 from superhosts.ui.web.access import Access
@@ -629,7 +629,7 @@ def test_sections_that_are_missing_are_not_shown(browser: BrowserContext) -> Non
 
 def test_markup_shows_as_text(browser: BrowserContext) -> None:
     """Names, labels, titles and notes come from outside: from DNS, from files and from other people."""
-    view = View(MARKUP, Board(), lambda: Selection(1024.0), parts=lambda: {Part(4): _no_state()})
+    view = View(MARKUP, Board(), lambda: Selection(1024.0), parts=lambda: {Part(4): PartState()})
     made = row(MARKUP, 5000, 1, label=MARKUP, pattern=MARKUP, reason=MARKUP, side=MARKUP)
     made["sites"] = seen_at([MARKUP, "ams"], 5000)
     other = row("10.0.0.9", 2000, 1, name=MARKUP)
@@ -645,12 +645,6 @@ def test_markup_shows_as_text(browser: BrowserContext) -> None:
         assert page.inner_text("h1") == MARKUP
         assert page.locator("main img, main script, header img[src=x]").count() == 0
         assert page.title() != "broken"
-
-
-def _no_state() -> object:
-    from superhosts.ui.folder import PartState
-
-    return PartState()
 
 
 def test_a_lost_link_is_told_and_found_again(browser: BrowserContext, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from superhosts.errors import MissingExtraError, UsageError
+from superhosts.core.files import os_errors
+from superhosts.errors import UsageError, import_extra
 from superhosts.fleet.names import check_site
 
 
@@ -222,10 +223,8 @@ def make_key() -> tuple[str, str]:
 
 def public_key(path: Path) -> str:
     """Return the public key of a seed in a file. Raises UsageError if the file has none."""
-    try:
+    with os_errors(f"{path}: cannot be read", UsageError):
         return _public_half(path.read_bytes().strip(), str(path))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _public_half(seed: bytes, place: str) -> str:
@@ -237,11 +236,7 @@ def _public_half(seed: bytes, place: str) -> str:
 
 
 def _nkeys() -> Any:
-    try:
-        import nkeys
-    except ImportError:
-        raise MissingExtraError("keys for a broker", "fleet") from None
-    return nkeys
+    return import_extra("keys for a broker", "fleet", "nkeys")
 
 
 def format_address(host: str, port: int) -> str:

@@ -21,10 +21,10 @@ from nats.aio.msg import Msg
 from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
-from superhosts.core.files import read_json, write_json
+from superhosts.core.files import os_errors, read_json, write_json
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, format_size
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import UsageError
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import LinkStatus, Say
 from superhosts.fleet.nats import messages
@@ -72,13 +72,11 @@ NOBODY = Identity()
 def own_identity(state: Path) -> Identity:
     """Return the identity of the hub with this state folder; the mark is created at the first start."""
     path = state / IDENTITY_FILE
-    try:
+    with os_errors(str(path)):
         mark = read_json(path)
         if not isinstance(mark, str) or not mark:
             mark = secrets.token_hex(8)
             write_json(path, mark)
-    except OSError as error:
-        raise OutputError(f"{path}: {error.strerror or error}") from None
     return Identity(mark, socket.gethostname())
 
 

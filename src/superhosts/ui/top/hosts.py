@@ -55,12 +55,10 @@ class HostRow(NamedTuple):
 
     @property
     def known(self) -> int:
-        """The peers, or the least that they are."""
         return self.low if self.peers is None else self.peers
 
     @property
     def most(self) -> int:
-        """The end of the interval, as far as it is known."""
         return max(self.known, self.high or 0)
 
     @property
@@ -221,7 +219,6 @@ def _append(line: Text, text: str, width: int, column: str, style: str) -> None:
 
 
 def short_interval(row: HostRow) -> str:
-    """Return half the width of the interval, as a share of the number."""
     if row.is_exact or row.high is None or not row.peers:
         return "exact" if row.is_exact else ""
     share = 100 * (row.high - row.low) / 2 / row.peers

@@ -74,7 +74,6 @@ def _link(snapshot: Snapshot | None, lost: str, where: Where) -> Text:
 
 
 def now_of(snapshot: Snapshot) -> float:
-    """Return the time of the other side's clock, in seconds since 1970."""
     now = snapshot.summary.get("now")
     return time.time() if now is None else float(now) + time.monotonic() - snapshot.taken
 
@@ -93,7 +92,6 @@ def age_text(seconds: float) -> str:
 
 
 def windows_back(snapshot: Snapshot, wanted: Span | None) -> int:
-    """Return how many windows are newer than the one that is looked at."""
     spans = [span_of(each) for each in snapshot.windows]
     return len(spans) - 1 - spans.index(wanted) if wanted in spans else 0
 

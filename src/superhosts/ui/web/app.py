@@ -7,9 +7,8 @@ import contextlib
 import gzip
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 from weakref import WeakSet
@@ -119,19 +118,11 @@ class Page(NamedTuple):
 
 def read_pages() -> dict[str, Page]:
     """Return the files of the page by their names, read once: no path of a request ever becomes a path of a file."""
-    found = _walk(files("superhosts.ui.web") / "static", "")
-    kinds = [
-        (name, file, next((kind for end, kind in KINDS.items() if name.endswith(end)), "")) for name, file in found
-    ]
-    return {name: Page.of(kind, file.read_bytes()) for name, file, kind in kinds if kind}
-
-
-def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for each in folder.iterdir():
-        if each.is_dir():
-            yield from _walk(each, f"{prefix}{each.name}/")
-        else:
-            yield prefix + each.name, each
+    folder = Path(__file__).with_name("static")
+    found = {path: KINDS.get(path.suffix or path.name) for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): Page.of(kind, path.read_bytes()) for path, kind in found.items() if kind
+    }
 
 
 LARGEST_HEAD = 16 << 10  # bytes of a request's line and headers
@@ -208,8 +199,6 @@ def make_app(
 
 
 class Guard:
-    """Checks each request before it comes to a route, and gives every answer its headers."""
-
     def __init__(self, app: ASGIApp, access: Access, say: Callable[[str], None], writing: float) -> None:
         self._app, self._access, self._say, self._writing = app, access, say, writing
 
