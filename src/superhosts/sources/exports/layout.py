@@ -28,6 +28,9 @@ from superhosts.sources.frames.links import link_of
 
 Bytes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
+Words = NDArray[np.uint64]
+Place = tuple[int, int]  # where bytes begin and end
+When = tuple[int, int, int, int]  # base, export, uptime and boot (`walks.read_fixed`)
 
 # A datagram of a batch: where it is in the block of bytes, and when it was received (ns; 0: not known).
 START, END, RECEIVED, REPLAYED = 0, 1, 2, 3  # REPLAYED: 1 for records that were held until their template came
@@ -81,14 +84,14 @@ SHORTEST_RECORD = 8
 class Tables(NamedTuple):
     """What the walks look up: streams by key, plans by stream and template."""
 
-    stream_keys: NDArray[np.uint64]  # (streams, 3): address, high and low word, and version and domain
+    stream_keys: Words  # (streams, 3): address, high and low word, and version and domain
     stream_slots: NDArray[np.int32]  # open addressing: number of a stream, -1 if free
     streams: Rows
     plan_slots: NDArray[np.int32]
     plans: Rows
     fields: Rows  # (fields, 2): length and slot of the plan, -1 if it does not matter
     used: Rows  # (1,): streams in use
-    secret: NDArray[np.uint64]  # (2,): nobody can choose keys that meet in the tables
+    secret: Words  # (2,): nobody can choose keys that meet in the tables
 
 
 @compiled
