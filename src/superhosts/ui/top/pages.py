@@ -210,7 +210,7 @@ def _numbers(row: HostRow | None) -> Iterator[Text]:
         return
     line = Text().append(peers_text(row.row), BOLD).append(f" {printable(row.row.get('counts') or 'peers')}")
     interval = interval_text(row.row)
-    line.append(f"   {interval if row.is_exact or row.high is None else f'95 % interval {interval}'}", DIM)
+    line.append(f"   {interval if row.is_exact or row.row['peers_high'] is None else f'95 % interval {interval}'}", DIM)
     if row.side:
         line.append(f"   {row.side}, {row.direction}", DIM)
     yield line
