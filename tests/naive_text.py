@@ -73,7 +73,7 @@ def time(text: str, unit: str = "") -> int | None:
         moment = datetime(int(year), int(month), int(day), int(hour or 0), int(minute or 0), tzinfo=UTC)
     except ValueError:
         return None
-    if int(second or 0) > 60 or moment.year > 2261:
+    if int(second or 0) > 60 or not 1970 <= moment.year <= 2261:
         return None
     moment += timedelta(seconds=int(second or 0))
     if zone and zone[0] in "+-":
@@ -83,9 +83,7 @@ def time(text: str, unit: str = "") -> int | None:
         moment -= timedelta(minutes=hours * 60 + minutes) * (1 if zone[0] == "+" else -1)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     seconds = since.days * 86400 + since.seconds
-    if int(year) < 1970 or seconds < 0:
-        return None
-    return seconds * 10**9 + int((fraction or "0")[:9].ljust(9, "0"))
+    return None if seconds < 0 else seconds * 10**9 + int((fraction or "0")[:9].ljust(9, "0"))
 
 
 def put(reading: Reading, src: str | None, dst: str | None, when: str | None, unit: str = "", blanks: str = "") -> None:

@@ -9,6 +9,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 import superhosts as sh
 
 SECOND = 10**9
@@ -51,6 +53,15 @@ def answer(rows: Iterable[Line], window: int | None = WINDOW) -> Answer:
         for host, peer in ((row.src, row.dst), (row.dst, row.src)):
             peers[start][str(ip_address(host))].add(str(ip_address(peer)))
     return {start: {host: len(all_peers) for host, all_peers in hosts.items()} for start, hosts in peers.items()}
+
+
+def arrow_table(rows: Sequence[Line], **columns: Any) -> pa.Table:
+    """Return rows as a table of src and dst, with further columns, or others in place of these."""
+    return pa.table({"src": [row.src for row in rows], "dst": [row.dst for row in rows], **columns})
+
+
+def times(rows: Sequence[Line]) -> list[Any]:
+    return [row.time for row in rows]
 
 
 def numbers(texts: Sequence[str]) -> list[int]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 _take_traceback: Callable[[str], None] | None = None
 
@@ -124,3 +126,11 @@ class MissingExtraError(SuperhostsError, ImportError):
 
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(f"{feature} needs packages that are not installed: pip install 'superhosts[{extra}]'")
+
+
+def import_extra(feature: str, extra: str, *modules: str) -> Any:
+    """Return the last of some optional modules. Raise MissingExtraError if one of them is not installed."""
+    try:
+        return [import_module(name) for name in modules][-1]
+    except ImportError as error:
+        raise MissingExtraError(feature, extra) from error

@@ -29,7 +29,7 @@ from typing import Any
 
 from superhosts.core.hashing import secret_of
 from superhosts.core.pairs import Window
-from superhosts.errors import InputError, MergeError, MissingExtraError, UsageError
+from superhosts.errors import InputError, MergeError, UsageError, import_extra
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 
@@ -52,7 +52,7 @@ def sketch_partitions(
     is a packet or a flow record, and both of its ends may be hosts, as in `superhosts scan`. Settings are those of
     `superhosts.scan` that say what to count, like `inner`, `direction`, `memory`, `ipv6_prefix` and `key`.
     """
-    _import_spark()
+    import_extra("superhosts.spark", "spark", "pyarrow", "pyspark")
     pairs, flows = (host, peer), (src, dst)
     chosen = pairs if flows == (None, None) else flows
     if None in chosen or (pairs != (None, None) and flows != (None, None)):
@@ -145,11 +145,3 @@ def _bytes_of(sketches: Any) -> Iterator[bytes]:
         return
     for row in sketches:
         yield bytes(row) if isinstance(row, bytes | bytearray | memoryview) else bytes(row["sketch"])
-
-
-def _import_spark() -> None:
-    try:
-        import pyarrow  # noqa: F401  whether both are there
-        import pyspark  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("superhosts.spark", "spark") from error

@@ -14,8 +14,9 @@ import trustme
 
 from commands import Ended, Run
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
+from superhosts.errors import UsageError
 from superhosts.fleet.nats.credentials import Token, public_key
-from superhosts.fleet.nats.enrolment import HISTORY, OUTGOING, SITES, list_sites, read_outgoing, read_sites
+from superhosts.fleet.nats.enrolment import SITES, Enrolment, list_sites, read_sites
 
 
 def token_in(ended: Ended) -> Token:
@@ -137,13 +138,13 @@ def test_a_site_is_rotated_with_or_without_grace(run: Run, tmp_path: Path) -> No
     assert second.url == first.url
     assert second.seed != first.seed
     assert read_sites(folder)["ams"] == public_key(folder / "seeds" / "ams.nk") != old
-    outgoing = read_outgoing(folder, time.time())
-    assert outgoing["ams"].key == old
-    assert 0 < outgoing["ams"].until - time.time() <= 3600
-    assert read_outgoing(folder, outgoing["ams"].until) == {}
+    found = list_sites(folder)["ams"]
+    assert found.keys(time.time()) == [found.key, old]
+    assert 0 < found.old_key_until - time.time() <= 3600
+    assert found.keys(found.old_key_until) == [found.key]
     ended = run("site", "rotate", "ams", "--state", tmp_path)
     assert "the older key of ams is no longer accepted" in ended.err
-    assert read_outgoing(folder, 0.0) == {}
+    assert len(list_sites(folder)["ams"].keys(0.0)) == 1
     ended = run("site", "rotate", "fra", "--state", tmp_path)
     assert (ended.status, ended.out) == (2, "")
     assert "'fra' is not enrolled; enrolled are: ams" in ended.err
@@ -153,16 +154,23 @@ def test_nothing_of_a_revoked_site_is_accepted_or_kept(run: Run, tmp_path: Path)
     run("site", "enroll", "ams", "--state", tmp_path)
     run("site", "rotate", "ams", "--state", tmp_path, "--grace", "1h")
     assert run("site", "revoke", "ams", "--state", tmp_path).status == 0
-    assert read_sites(tmp_path / "broker") == read_outgoing(tmp_path / "broker", 0.0) == {}
+    assert read_sites(tmp_path / "broker") == {}
+    assert list_sites(tmp_path / "broker")["ams"].keys(0.0) == []
     assert list((tmp_path / "broker" / "seeds").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[]", '{"ams": 3}', '{"ams": {"key": 5, "until": 1e99}}', '{"ams": {"key": "U"}}']
-)
-def test_odd_notes_of_replaced_keys_are_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / OUTGOING).write_text(text)
-    assert read_outgoing(tmp_path, 0.0) == {}
+def test_a_damaged_file_of_sites_is_named(tmp_path: Path) -> None:
+    for text in (
+        "{",
+        "[]",
+        '{"ams": 3}',
+        '{"ams": {"key": 5}}',
+        '{"ams": {"old_key_until": "x"}}',
+        '{"ams": {"x": 1}}',
+    ):
+        (tmp_path / SITES).write_text(text)
+        with pytest.raises(UsageError, match=rf"{SITES}: damaged; restore it"):
+            list_sites(tmp_path)
 
 
 def test_a_key_that_is_replaced_is_named(run: Run, tmp_path: Path) -> None:
@@ -201,15 +209,11 @@ def test_the_list_shows_who_is_enrolled_and_who_was_revoked(run: Run, tmp_path: 
     assert [row["revoked"] for row in run("site", "list", "--state", tmp_path, "--json").rows] == [None, None]
 
 
-@pytest.mark.parametrize("history", [None, "{", "[]", '{"ams": 3}', '{"fra": {}}'])
-def test_sites_without_a_history_are_listed_without_times(tmp_path: Path, run: Run, history: str | None) -> None:
-    """As an earlier version left them, or where the file was damaged."""
+def test_sites_of_an_earlier_release_are_listed_without_times(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "broker"
     folder.mkdir()
     (folder / SITES).write_text(json.dumps({"ams": "UXYZ"}))
-    if history is not None:
-        (folder / HISTORY).write_text(history)
-    assert [tuple(each) for each in list_sites(folder)] == [("ams", None, None, "UXYZ")]
+    assert list_sites(folder) == {"ams": Enrolment(key="UXYZ")}
     assert run("site", "list", "--state", tmp_path).out.splitlines()[1].split()[:2] == ["ams", "unknown"]
 
 

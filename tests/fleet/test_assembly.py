@@ -7,6 +7,7 @@ import errno
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,7 +15,7 @@ from brokers import Heard, KeepingIntake, message, noise, pieces, window
 from faults import fill_disk, system_call
 from hubs import FakeTime
 from processes import DEADLINE
-from superhosts.fleet.link import Receipt, retry_delay
+from superhosts.fleet.link import retry_delay
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_LARGE, TRIES, Patience
 from superhosts.fleet.nats.credentials import NatsOptions
@@ -125,7 +126,7 @@ def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(
             taking = asyncio.create_task(arrival.take(first))
             await writing.reached()
         arrival.admitted = frozenset({"fra"})
-        await arrival.receiver.expel()
+        await arrival.receiver.assembler.look_after()
         writing.go_on()
         await taking
         await arrival.receiver.assembler.jobs.finish()
@@ -177,14 +178,6 @@ def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival
     }
 
 
-def fail_to_read(name: str) -> Receipt | None:
-    raise OSError(errno.EIO, "Input/output error")
-
-
-def fail_otherwise(name: str) -> Receipt | None:
-    raise ValueError("unexpected")
-
-
 def take_often(arrival: Arrival, times: int) -> list[bytes]:
     """Deliver one piece so often; return the answers to the server."""
     chunk, data = beginning(0, 8192)
@@ -199,28 +192,27 @@ def take_often(arrival: Arrival, times: int) -> list[bytes]:
     return [data for _, data in arrival.link.said]
 
 
-def test_a_piece_that_the_hub_cannot_look_up_stays_in_the_queue(arrival: Arrival) -> None:
-    arrival.intake.known = fail_to_read  # type: ignore[method-assign]
-    answers = take_often(arrival, 3 * TRIES)
-    assert all(answer.startswith(b"-NAK") for answer in answers)
+def test_a_piece_stays_in_the_queue_while_the_disk_fails(arrival: Arrival) -> None:
+    again = b'-NAK {"delay": 7000000000}'
+    with system_call("pwrite", fill_disk):
+        assert take_often(arrival, 3) == [again] * 3
+    arrival.intake.known = Mock(side_effect=OSError(errno.EIO, "Input/output error"))  # type: ignore[method-assign]
+    assert take_often(arrival, 3 * TRIES) == [again] * (3 + 3 * TRIES)
     assert arrival.receiver.counters.dropped == 0
-    assert arrival.said == [f"{CHUNK}: OSError: [Errno 5] Input/output error; it will be delivered again"]
+    assert arrival.said == [
+        f"{CHUNK}: OSError: [Errno 28] No space left on device; it will be delivered again",
+        f"{CHUNK}: OSError: [Errno 5] Input/output error; it will be delivered again",
+    ]
 
 
 def test_a_piece_that_fails_for_another_reason_leaves_the_queue_and_the_log_says_so(arrival: Arrival) -> None:
-    arrival.intake.known = fail_otherwise  # type: ignore[method-assign]
+    arrival.intake.known = Mock(side_effect=ValueError("unexpected"))  # type: ignore[method-assign]
     answers = take_often(arrival, TRIES)
     assert [answer[:4] for answer in answers] == [b"-NAK"] * (TRIES - 1) + [b"+TER"]
     assert arrival.said == [
         f"{CHUNK}: ValueError: unexpected; it will be delivered again",
         f"{CHUNK}: ValueError: unexpected; it is removed from the queue",
     ]
-
-
-def test_a_piece_that_cannot_be_written_is_delivered_again_after_the_first_pause(arrival: Arrival) -> None:
-    with system_call("pwrite", fill_disk):
-        answers = take_often(arrival, 3)
-    assert answers == [b'-NAK {"delay": 7000000000}'] * 3
 
 
 MANY = 5000  # a float cannot hold 2 to this power

@@ -6,6 +6,7 @@ import asyncio
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -65,18 +66,11 @@ def test_it_comes_up_with_a_synced_store_and_goes_away(tmp_path: Path) -> None:
     assert not {"http", "http_port", "monitor_port", "https_port"} & config.keys()
 
 
-def test_a_port_in_use_is_said(tmp_path: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with pytest.raises(UsageError, match=rf"does not start on 127\.0\.0\.1:{port}.*address already in use"):
-            make_broker(tmp_path / "broker", [], listen=f"127.0.0.1:{port}").start()
-
-
 def test_somebody_elses_server_on_the_port_is_not_taken_for_ours(tmp_path: Path) -> None:
-    with make_broker(tmp_path / "one", []) as first, pytest.raises(UsageError, match="address already in use"):
-        make_broker(tmp_path / "two", [], listen=first.options.url.removeprefix("nats://")).start()
+    with make_broker(tmp_path / "one", []) as first:
+        listen = first.options.url.removeprefix("nats://")
+        with pytest.raises(UsageError, match=rf"does not start on {re.escape(listen)}.*address already in use"):
+            make_broker(tmp_path / "two", [], listen=listen).start()
 
 
 def test_a_killed_server_is_started_again_on_its_port(tmp_path: Path) -> None:
@@ -144,7 +138,7 @@ def test_a_leftover_of_an_earlier_hub_is_ended_and_nobody_else(tmp_path: Path) -
 
 
 def test_two_hubs_do_not_share_a_folder(tmp_path: Path) -> None:
-    with make_broker(tmp_path, []), pytest.raises(UsageError, match="another hub"):
+    with make_broker(tmp_path, []), pytest.raises(UsageError, match="another process is using this folder"):
         make_broker(tmp_path, []).start()
     with make_broker(tmp_path, []):
         pass  # the folder is free again
@@ -164,18 +158,8 @@ def test_it_listens_to_the_world_only_with_keys(tmp_path: Path) -> None:
         eventually(lambda: broker.counters.reloads == 1)
         eventually(lambda: not accepts(broker, seed))
         assert not accepts(broker, None)  # the last site's end does not open the door
-
-
-def test_revoking_the_last_site_does_not_open_the_door(tmp_path: Path) -> None:
-    seed = enroll(tmp_path, "ams", tmp_path / "ams.nk")
-    with make_broker(tmp_path, []) as broker:
-        assert not broker.exposed
-        assert accepts(broker, seed)
-        unenroll(tmp_path, "ams")
-        eventually(lambda: broker.counters.reloads == 1)
-        eventually(lambda: not accepts(broker, seed))
-        assert not accepts(broker, None)
     with make_broker(tmp_path, []) as broker:  # nor does the next start
+        assert not broker.exposed
         assert not accepts(broker, seed)
         assert not accepts(broker, None)
         assert accepts(broker, broker.options.nkey)
@@ -186,7 +170,7 @@ def test_a_seed_is_on_disk_before_the_broker_knows_its_site(tmp_path: Path) -> N
     with at_sync(lambda handle: synced.append(os.fstat(handle).st_ino)):
         assert enroll(tmp_path, "ams").exists()
     folders = [path.stat().st_ino for path in (tmp_path / "seeds", tmp_path)]
-    assert [inode for inode in synced if inode in folders] == folders
+    assert [inode for inode in synced if inode in folders][-2:] == folders
 
 
 def test_a_running_server_learns_of_new_and_changed_keys(tmp_path: Path) -> None:
@@ -200,8 +184,8 @@ def test_a_running_server_learns_of_new_and_changed_keys(tmp_path: Path) -> None
         assert not accepts(broker, fra)
         eventually(lambda: len(said) == 2)
         assert said == ["the embedded broker has loaded the changed sites"] * 2
-        assert read_sites(tmp_path).keys() == broker.sites.keys() == {"ams", "fra"}
-        assert broker.sites["fra"] == public_key(again)
+        assert broker.admitted() == {"ams", "fra"}
+        assert read_sites(tmp_path)["fra"] == public_key(again)
 
 
 def test_sites_and_keys_that_cannot_be(tmp_path: Path) -> None:
@@ -220,28 +204,15 @@ def test_sites_and_keys_that_cannot_be(tmp_path: Path) -> None:
         public_key(tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    "text", ["4222", ":4222", "localhost", "localhost:x", "localhost:70000", "", "[::1", "[::1:4222", "::1]:4222"]
-)
-def test_addresses_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError, match="not HOST:PORT"):
-        parse_listen(text)
-
-
-def test_a_name_that_no_machine_has() -> None:
-    with pytest.raises(UsageError, match=r"--listen a\.\.b: "):
-        is_loopback("a..b")
-
-
 def test_addresses() -> None:
     assert parse_listen("[::1]:4222") == ("::1", 4222)
-    assert [is_loopback(host) for host in ("127.0.0.1", "127.8.8.8", "::1", "0.0.0.0", "192.0.2.1")] == [
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
+    for text in ("4222", ":4222", "localhost", "localhost:x", "localhost:70000", "", "[::1", "[::1:4222", "::1]:4222"):
+        with pytest.raises(UsageError, match="not HOST:PORT"):
+            parse_listen(text)
+    hosts = {"127.0.0.1": True, "127.8.8.8": True, "::1": True, "0.0.0.0": False, "192.0.2.1": False}
+    assert {host: is_loopback(host) for host in hosts} == hosts
+    with pytest.raises(UsageError, match=r"--listen a\.\.b: "):
+        is_loopback("a..b")
 
 
 def test_a_missing_certificate_is_named(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from functools import partial
 from random import Random
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -14,51 +15,69 @@ from fuzz.mutations import Edit, apply, edits
 from fuzz.targets import target
 from superhosts.errors import InputError
 from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
+from superhosts.sources.tables.mapping import parse_map
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import TextReader
 from table_reading import Drips, Reading, read
 
-HEADER = "note,src,dst,time"
-FIRST = json.dumps({"src": "10.0.0.1", "dst": "10.0.0.2", "time": 1})
-ENDS = [
-    "10.0.0.1",
-    "255.255.255.255",
-    "2001:db8::7",
-    "::ffff:1.2.3.4",
-    "fe80::1%eth0",
-    "1.2.3",
-    "x",
-    "167772161",
-    "-",
-    "",
-]
-TIMES = ["1700000000", "1700000000.123456789", "2024-02-29T23:59:59.5Z", "1700000000123", "never", "", "1e9"]
-NOTES = ["", "a b", "ü", "\\", "{", "[]", "0" * 40]
-LAST = "end,192.0.2.1,192.0.2.2,77"
+ADDRESSES = st.one_of(
+    st.ip_addresses(v=4).map(str),
+    st.ip_addresses(v=6).map(str),
+    st.integers(0, (1 << 33) - 1).map(str),
+    st.sampled_from(["", "-", "null", "1.2.3", "01.2.3.4", "fe80::1%eth0", "::ffff:1.2.3.4", "00:11:22:33:44:55", "x"]),
+)
+TIMES = st.one_of(
+    st.integers(0, 1 << 64).map(str),
+    st.decimals(0, 10**19, places=6).map(str),
+    st.datetimes().map(str),
+    st.datetimes().map(lambda time: time.isoformat() + "+02:00"),
+    st.sampled_from(["", "-", "now", "1e9", "1.5E3", "2024-02-30", "2024/02/29", "2024-01-01T00:00:60Z", "1..5", "."]),
+)
+FILLERS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters='\r\n\0"#,'), max_size=9)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+JSON_MAP = parse_map("src=flow.src,dst=id.dst,time=start")
+FIRST = '{"flow":{"src":"1.1.1.1"},"id.dst":"2.2.2.2","start":5}'
+LAST = '{"flow":{"src":"192.0.2.1"},"id.dst":"192.0.2.2","start":77}'
 PROTOCOLS = ["tcp", "UDP", "6", "1", "300", "what", "-", "", "ipv6-icmp"]
 PORTS = ["0", "443", "65535", "65536", "80.0", "0x50", "x", ""]
 FLAGS = ["2", "0x12", "...AP.SF", "FSPA", "SYN", "", "-", "99999"]
 
-cases = st.tuples(st.integers(0, 2**32), st.integers(0, 30), edits, st.integers(1, 300))
+STEPS = st.integers(1, 300)
+ROWS = st.lists(st.tuples(FILLERS, ADDRESSES, FILLERS, ADDRESSES, TIMES), max_size=12)
+DELIMITED = st.tuples(ROWS, st.sampled_from(",\t;|"), st.sampled_from(["\n", "\r\n"]), st.booleans(), edits, STEPS)
 
 
-def rows_of(seed: int, count: int) -> list[tuple[str, str, str, str]]:
-    drawn = Random(seed)
-    return [(drawn.choice(NOTES), drawn.choice(ENDS), drawn.choice(ENDS), drawn.choice(TIMES)) for _ in range(count)]
+@st.composite
+def lines(draw: st.DrawFn) -> str:
+    record: dict[str, Any] = draw(st.dictionaries(st.text(max_size=8), VALUES, max_size=4))
+    inner: dict[str, Any] = draw(st.dictionaries(st.text(max_size=8), VALUES, max_size=2))
+    inner["src"] = draw(ADDRESSES | VALUES)
+    record["flow"] = draw(st.sampled_from([inner, [inner], "x"]) | st.just(inner))
+    if draw(st.booleans()):
+        record["id"] = {"dst": draw(ADDRESSES)}
+    else:
+        record["id.dst"] = draw(ADDRESSES)
+    when = draw(TIMES)
+    record["start"] = int(when) if when.isdigit() and draw(st.booleans()) else when
+    items = draw(st.permutations(list(record.items())))
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" , ", " :\t")]))
+    text = json.dumps(dict(items), ensure_ascii=draw(st.booleans()), separators=separators)
+    return text.replace("/", "\\/") if draw(st.booleans()) else text
 
 
 def read_bytes(data: bytes, step: int, *, is_json: bool) -> Reading | None:
-    grammar = partial(begin_text, "text", JSON_LINES if is_json else CSV, TableOptions())
+    log, options = (JSON_LINES, TableOptions(map=JSON_MAP)) if is_json else (CSV, TableOptions())
     try:
-        return read(TextReader(Drips(data, step), grammar))
+        return read(TextReader(Drips(data, step), partial(begin_text, "text", log, options)))
     except InputError:
         return None
 
 
-def check(
-    good: str, last: str, expected: naive_text.Reading, case: tuple[int, int, list[Edit], int], *, is_json: bool
-) -> None:
-    _, _, changes, step = case
+def check(good: str, last: str, expected: naive_text.Reading, changes: list[Edit], step: int, *, is_json: bool) -> None:
     found = read_bytes(good.encode(), step, is_json=is_json)
     assert found is not None
     assert found.rows == expected.rows
@@ -78,28 +97,28 @@ def said(reading: Reading | None) -> object:
     return reading and (reading.rows, reading.bad, reading.skipped, reading.first_bad[:3])
 
 
-@target(cases)
-def delimited(case: tuple[int, int, list[Edit], int]) -> None:
-    lines = [HEADER, *(",".join(row) for row in rows_of(case[0], case[1])), ""]
-    text = "\n".join(lines)
-    check(text, LAST, naive_text.read_csv(text), case, is_json=False)
+@target(DELIMITED)
+def delimited(case: tuple[list[tuple[str, ...]], str, str, bool, list[Edit], int]) -> None:
+    rows, delimiter, newline, quoted, changes, step = case
+
+    def field(text: str) -> str:
+        text = text.replace(delimiter, " ")
+        return f'"{text}"' if quoted else text
+
+    lines = [delimiter.join(["a", "src", "b", "dst", "time"]), *(delimiter.join(map(field, row)) for row in rows)]
+    text = newline.join([*lines, ""])
+    last = delimiter.join(["end", "192.0.2.1", "", "192.0.2.2", "77"])
+    check(text, last, naive_text.read_csv(text, delimiter), changes, step, is_json=False)
 
 
-@target(cases)
-def jsonlines(case: tuple[int, int, list[Edit], int]) -> None:
-    names = HEADER.split(",")
-    drawn = Random(case[0])
-    lines = [FIRST]
-    for row in rows_of(case[0], case[1]):
-        items = list(zip(names, row, strict=True))
-        drawn.shuffle(items)
-        lines.append(json.dumps(dict(items), ensure_ascii=drawn.random() < 0.5))
-    text = "\n".join([*lines, ""])
-    last = json.dumps(dict(zip(names, LAST.split(","), strict=True)))
-    check(text, last, naive_text.read_json(text, ("src", "dst", "time")), case, is_json=True)
+@target(st.tuples(st.lists(lines(), max_size=8), edits, STEPS))
+def jsonlines(case: tuple[list[str], list[Edit], int]) -> None:
+    texts, changes, step = case
+    text = "\n".join([FIRST, *texts, ""])
+    check(text, LAST, naive_text.read_json(text, ("flow.src", "id.dst", "start")), changes, step, is_json=True)
 
 
-@target(cases)
+@target(st.tuples(st.integers(0, 2**32), st.integers(0, 30), edits, STEPS))
 def details(case: tuple[int, int, list[Edit], int]) -> None:
     """Details are those of the oracle, and damage that is read with them changes no row."""
     seed, count, changes, step = case

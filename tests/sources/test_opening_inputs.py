@@ -260,7 +260,7 @@ def test_synthetic_traffic_by_name() -> None:
         ("synth:share=nan", "share nan: above 0"),
         ("synth:part=-1", "part -1: at least 0"),
         ("synth:start=noon", "start: Invalid isoformat"),
-        ("synth:family=5", "family '5': choose 4, 6 or both"),
+        ("synth:family=5", "family: choose 4, 6 or both"),
         ("synth:window=0.5s", "window: .*whole seconds|window: '0.5s'"),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from superhosts.core.files import exposure_warning
+from superhosts.core.files import exposure_warning, os_errors
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint, secret_of
 from superhosts.core.keys import ChosenKey, choose_key, own_path, why_none_is_kept
 from superhosts.core.notices import as_warning
@@ -16,11 +16,8 @@ LONGEST = 8192  # bytes of a file with the token of a dashboard
 
 def read_token(path: Path, option: str, *, least: int = 1, advice: str = "") -> str:
     """Return the token in the file of an option. Raise UsageError if there is none, or it is too short."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(LONGEST + 1)
-    except OSError as error:
-        raise UsageError(f"{option} {path}: cannot be read: {error.strerror or error}") from None
+    with os_errors(f"{option} {path}: cannot be read", UsageError), path.open("rb") as file:
+        content = file.read(LONGEST + 1)
     token = content.decode("ascii", "replace").strip()
     is_word = token.isascii() and token.isprintable() and " " not in token and len(content) <= LONGEST
     if len(token) < least or not is_word:

@@ -19,7 +19,7 @@ from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._keys import fleet_key
 from superhosts.cli._options import LinkOptions
 from superhosts.cli.usage.fleet import Edge
-from superhosts.core.files import exposure_warning
+from superhosts.core.files import exposure_warning, os_errors
 from superhosts.core.hashing import check_secret
 from superhosts.core.keys import VARIABLE
 from superhosts.errors import UsageError
@@ -119,11 +119,8 @@ def _read(given: str) -> Token:
     if not given.startswith("@"):
         return Token.decode(given, OPTION)
     path = Path(given[1:])
-    try:
-        with path.open("rb") as file:
-            text = file.read(LONGEST + 1).decode("ascii", "replace")
-    except OSError as error:
-        raise UsageError(f"{OPTION} {given}: cannot be read: {error.strerror}") from None
+    with os_errors(f"{OPTION} {given}: cannot be read", UsageError), path.open("rb") as file:
+        text = file.read(LONGEST + 1).decode("ascii", "replace")
     if warning := exposure_warning(path):
         tell(warning)
     return Token.decode(text, f"{OPTION} {given}")

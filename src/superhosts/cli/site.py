@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+import typer
 
 from superhosts.cli._keys import announced_key
+from superhosts.cli._options import HUB_STATE
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.fleet import SiteEnroll, SiteList, SiteRevoke, SiteRotate, TokenOptions
-from superhosts.core.files import output_errors, read_json, write_private
+from superhosts.core.files import output_errors, write_private
 from superhosts.core.keys import ChosenKey, find_key
 from superhosts.core.text import printable
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND, format_size
 from superhosts.fleet.nats.enrolment import (
     Enrolment,
-    Outgoing,
     enroll,
     hub_address,
     list_sites,
     make_token,
-    read_outgoing,
+    read_sites,
     rotate,
     save_hub_address,
     token_of,
@@ -34,8 +33,8 @@ from superhosts.fleet.nats.enrolment import (
 )
 from superhosts.fleet.sites import is_wrong
 from superhosts.output.console import tell
-from superhosts.output.table import OutputConsole
-from superhosts.ui.service import STATUS
+from superhosts.output.table import print_table
+from superhosts.ui.service import STATUS, read_status
 
 # The list of sites: who may send, and what the hub knows about each
 
@@ -46,20 +45,19 @@ TITLES = ("site", "key since", "seen", "version", "lag", "spool", "refused", "sl
 Row = dict[str, Any]
 
 
-def list_known(
-    enrolled: list[Enrolment], outgoing: Mapping[str, Outgoing], known: Mapping[str, Any], now: float
-) -> list[Row]:
+def list_known(enrolled: Mapping[str, Enrolment], known: Mapping[str, Any], now: float) -> list[Row]:
     """Return what is known about each site, enrolled or heard; `known` is from the status of a hub."""
-    keys = {each.site: each for each in enrolled}
     rows = []
-    for site in sorted({*keys, *known}):
-        key = keys.get(site, Enrolment(site, None, None, None))
-        facts: Any = known.get(site)
-        until = outgoing.get(site)
+    for site in sorted({*enrolled, *known}):
+        key, facts = enrolled.get(site, Enrolment()), known.get(site)
+        until = key.old_key_until
         rows.append(
             {
-                **key._asdict(),
-                "old_key_until": until and iso_time(int(until.until) * SECOND),
+                "site": site,
+                "enrolled": key.enrolled,
+                "revoked": key.revoked,
+                "key": key.key,
+                "old_key_until": iso_time(int(until) * SECOND) if until > now else None,
                 **_row(facts if isinstance(facts, dict) else {}, now),
             }
         )
@@ -85,16 +83,7 @@ def _number(value: Any) -> Any:
     return value if type(value) in (int, float) and abs(value) < 1e15 else None
 
 
-def table_of(rows: list[Row]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in TITLES:
-        table.add_column(title, no_wrap=True, justify="left" if title in TITLES[:4] else "right")
-    for row in rows:
-        table.add_row(*_cells(row))
-    return table
-
-
-def _cells(row: Row) -> list[str]:
+def cells_of(row: Row) -> list[str]:
     waiting, size = row["spool_sketches"], row["spool_bytes"]
     return [
         row["site"],
@@ -103,8 +92,7 @@ def _cells(row: Row) -> list[str]:
         row["version"] or MISSING,
         _or_missing(row["lag_seconds"], age_text),
         MISSING if waiting is None else f"{waiting:,} ({format_size(size or 0)})" if waiting else "0",
-        _or_missing(row["refused"], lambda count: f"{count:,}"),
-        _or_missing(row["slowed"], lambda count: f"{count:,}"),
+        *(_or_missing(row[name], "{:,}".format) for name in ("refused", "slowed")),
         _or_missing(row["clock_seconds"], lambda ahead: f"{ahead:+.1f} s" if abs(ahead) < 60 else age_text(ahead)),
     ]
 
@@ -147,7 +135,7 @@ BROKER = "broker"  # the folder of the embedded broker, within the hub's
 
 
 def site_enroll(options: SiteEnroll) -> None:
-    replaced = any(each.site == options.site and not each.revoked for each in list_sites(options.state / BROKER))
+    replaced = options.site in read_sites(options.state / BROKER)
     _give_token(options, lambda folder: enroll(folder, options.site))
     if replaced:
         tell(f"the older key of {options.site} is no longer accepted")
@@ -183,7 +171,7 @@ def _sketch_key(state: Path, key_file: Path | None) -> tuple[ChosenKey | None, s
 
     A hub that has run has noted which key that is.
     """
-    hubs = _status(state).get("key")
+    hubs = read_status(state / STATUS).get("key")
     hubs = printable(hubs) if isinstance(hubs, str) else None
     chosen = announced_key(key_file) if hubs is None else find_key(key_file)
     if chosen is None or chosen.lost or hubs not in (None, chosen.fingerprint):
@@ -202,9 +190,9 @@ def site_revoke(options: SiteRevoke) -> None:
 
 
 def site_list(options: SiteList) -> None:
-    folder, status = options.state / BROKER, _status(options.state)
+    folder, status = options.state / BROKER, read_status(options.state / STATUS)
     known, now = status.get("sites"), time.time()
-    found = list_known(list_sites(folder), read_outgoing(folder, now), known if isinstance(known, dict) else {}, now)
+    found = list_known(list_sites(folder), known if isinstance(known, dict) else {}, now)
     if options.json:
         for each in found:
             print(json.dumps(each))
@@ -212,7 +200,7 @@ def site_list(options: SiteList) -> None:
     if not found:
         tell(f"{options.state}: no site is enrolled (superhosts site enroll SITE)")
         return
-    OutputConsole().print(table_of(found))
+    print_table(TITLES, map(cells_of, found), left=4)
     written = status.get("written")
     if isinstance(written, int | float) and time.time() - written > STALE:
         tell(f"the hub does not run: all but the keys is as of {age_text(time.time() - written)} ago")
@@ -220,10 +208,6 @@ def site_list(options: SiteList) -> None:
         tell(remark)
 
 
-def _status(state: Path) -> dict[str, Any]:
-    """Return what a hub has written last; empty if nothing is there."""
-    with contextlib.suppress(OSError):
-        status = read_json(state / STATUS)
-        if isinstance(status, dict):
-            return status
-    return {}
+def enrolled_sites(ctx: typer.Context) -> list[str]:
+    """Return the sites that a shell offers: those of the hub whose state is named."""
+    return sorted(read_sites(Path(ctx.params.get("state") or HUB_STATE) / BROKER))

@@ -13,26 +13,20 @@ from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_count
 from superhosts.errors import UsageError
 from superhosts.output.console import confirmed, is_terminal, say
-from superhosts.sources.synthetic.capture import foreign_files, make_traffic, write_traffic
+from superhosts.sources.synthetic.capture import foreign_files, write_traffic
+from superhosts.sources.synthetic.source import make_traffic
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
-from superhosts.sources.synthetic.truth import Tally
+from superhosts.sources.synthetic.truth import Truth
 
 
 def synth(options: Synth) -> None:
     began = time.perf_counter()
-    traffic = make_traffic(
-        options.flows,
-        options.packets,
-        options.windows,
-        options.super_hosts,
-        options.seed,
-        options.family,
-        options.window,
-    )
-    tally = Tally(traffic, parse_count(options.truth_min), options.ipv6_prefix, options.ipv4_prefix)
+    words = ("flows", "packets", "windows", "super_hosts", "seed", "family", "window")
+    traffic = make_traffic(**{word: getattr(options, word) for word in words})
+    truth = Truth(traffic, parse_count(options.truth_min), options.ipv6_prefix, options.ipv4_prefix)
     for path in () if options.force else foreign_files(options.out):
         _ask_to_overwrite(path)
-    made = write_traffic(options.out, _watched(traffic), tally)
+    made = write_traffic(options.out, _watched(traffic), truth)
     say(
         f"{made.path}: {counted(made.packets, 'packet')}, {counted(made.flows, 'flow')}, "
         f"{counted(made.super_hosts, 'host')} of 1024+ peers, "

@@ -119,6 +119,17 @@ def sequence(check: Check, least: int = 0, most: int | None = None) -> Check:
     return check_all
 
 
+def table(check: Check) -> Check:
+    """Return a check for an object with any fields, each of which passes `check`."""
+
+    def check_all(value: Any, place: str) -> Any:
+        if not isinstance(value, dict):
+            raise refuse(value, place or "(all)", "an object")
+        return {field: check(item, f"{place}.{printable(field, MOST_QUOTED)}") for field, item in value.items()}
+
+    return check_all
+
+
 def record(required: Mapping[str, Check], extra: Mapping[str, Check] | None = None) -> Check:
     """Return a check for an object with all `required` fields, any of the `extra` ones, and no others."""
     known = {**required, **(extra or {})}

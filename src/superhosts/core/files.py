@@ -20,12 +20,12 @@ import shutil
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from superhosts.core.text import printable
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import OutputError, SuperhostsError, UsageError
 
 HEAD_BYTES = 4096  # of a file, by which it is recognised; fewer will do
 SKETCH = b"\x89CUBE\r\n\x1a"  # the first bytes of a .cube file
@@ -76,11 +76,16 @@ def replacing(target: Path, *, private: bool = False, sole: bool = False, durabl
 
 
 @contextmanager
-def output_errors(path: str | Path) -> Iterator[None]:
+def os_errors(problem: str, kind: type[SuperhostsError] = OutputError) -> Iterator[None]:
+    """Raise `kind` in place of an OSError: the problem, which names the thing, and the system's reason."""
     try:
         yield
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise kind(f"{problem}: {error.strerror or error}") from error
+
+
+def output_errors(path: str | Path) -> AbstractContextManager[None]:
+    return os_errors(f"{path}: cannot be written")
 
 
 def replaceable(path: str | Path) -> Path:
@@ -180,6 +185,13 @@ def is_plain(path: Path) -> bool:
         return stat.S_ISREG(path.lstat().st_mode)
     except (OSError, ValueError):
         return False
+
+
+def copy_durably(source: Path, target: Path, *, shared: bool = False) -> None:
+    """Copy a plain file, which appears under its new name at once or not at all."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    copy_synced(source, temporary, shared=shared)
+    rename_durably(temporary, target)
 
 
 def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
@@ -288,17 +300,14 @@ def _read_plain(path: Path) -> bytes:
         return file.read()
 
 
-def read_state(path: Path, fits: Callable[[Any], bool], say: Callable[[str], None]) -> Any:
-    """Read a state file, None if there is none. If it is unusable or does not pass `fits`, set it aside and report."""
+def read_state(path: Path, check: Callable[[Any, str], Any], say: Callable[[str], None]) -> Any:
+    """Read a state file, None if there is none. One that does not pass `check` (core/fields.py) is set aside."""
     try:
-        content = parse_json(path)
-        if fits(content):
-            return content
-        why = "its content is not what this program writes"
+        return check(parse_json(path), "")
     except FileNotFoundError:
         return None
-    except ValueError:
-        why = "damaged"
+    except (ValueError, LookupError, OverflowError, TypeError) as error:
+        why = f"not what this program writes ({printable(error, 100)})"
     except OSError as error:
         why = f"cannot be read: {error.strerror or error}"
     set_aside_and_report(path, why, say)

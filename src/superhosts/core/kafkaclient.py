@@ -5,16 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from superhosts.errors import InputError, MissingExtraError
+from superhosts.errors import InputError, import_extra
 
 
 def import_client(name: str) -> Any:
     """Return the module `confluent_kafka`, which the extra `kafka` installs. `name` says what needs it."""
-    try:
-        import confluent_kafka
-    except ImportError as error:
-        raise MissingExtraError(name, "kafka") from error
-    return confluent_kafka
+    return import_extra(name, "kafka", "confluent_kafka")
 
 
 def read_properties(path: str) -> dict[str, str]:

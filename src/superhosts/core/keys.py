@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from superhosts.core.files import make_folder, sync, sync_folder, write_private
+from superhosts.core.files import make_folder, os_errors, sync, sync_folder, write_private
 from superhosts.core.hashing import DEFAULT_KEY, check_secret, fingerprint, secret_of
 from superhosts.errors import OutputError, UsageError
 
@@ -165,11 +165,8 @@ def _use_own() -> ChosenKey:
 
 
 def _read(path: Path, place: str) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{place}: cannot be read: {error.strerror}") from None
+    with os_errors(f"{place}: cannot be read", UsageError), path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         raise UsageError(f"{place}: is no key file: it is larger than {MOST_BYTES >> 20} MiB")
     return check_secret(content.rstrip(b"\r\n"), place)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol, cast, overload
 
 import numpy as np
@@ -21,7 +20,7 @@ from superhosts.core import pairs
 from superhosts.core.defaults import THRESHOLD, TOP
 from superhosts.core.pairs import IPV4, MASK64, Addresses, Host, HostFormat, Part, Window
 from superhosts.core.times import iso_time
-from superhosts.errors import MissingExtraError, UsageError
+from superhosts.errors import UsageError, import_extra
 
 # The columns of a result row, the same in JSON Lines, CSV, Parquet and the tables of Python.
 COLUMNS = (
@@ -48,16 +47,9 @@ class Origin(NamedTuple):
     detector: str = ""
 
 
-def _import(module: str, name: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(f"{name} output", "tables") from error
-
-
 def to_arrow(columns: dict[str, list[Any]]) -> Any:
     """Return a pyarrow Table of columns as lists. Those of host rows have fixed types."""
-    pa = _import("pyarrow", "Arrow")
+    pa = import_extra("Arrow output", "tables", "pyarrow")
     if "host" not in columns:
         return pa.table(columns)
     types = {"peers": pa.int64(), "peers_low": pa.int64(), "peers_high": pa.int64(), "family": pa.int8()}
@@ -387,7 +379,7 @@ class SuperHosts:
 
     def to_arrow(self) -> Any:
         """Return a pyarrow Table. Times are timestamps in UTC, hosts text."""
-        pa = _import("pyarrow", "Arrow")
+        pa = import_extra("Arrow output", "tables", "pyarrow")
         moment = pa.timestamp("ns", "UTC")
         which = pa.array(np.zeros(len(self), np.uint8) if self._which is None else self._which)
 
@@ -423,11 +415,11 @@ class SuperHosts:
 
     def to_polars(self) -> Any:
         """Return a Polars DataFrame."""
-        return _import("polars", "Polars").from_arrow(self.to_arrow())
+        return import_extra("Polars output", "tables", "polars").from_arrow(self.to_arrow())
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame, with nullable integers, which stay whole numbers even when some are missing."""
-        pandas = _import("pandas", "pandas")
+        pandas = import_extra("pandas output", "tables", "pandas")
         nullable = {"int64": pandas.Int64Dtype(), "int8": pandas.Int8Dtype()}
         return self.to_arrow().to_pandas(types_mapper=lambda kind: nullable.get(str(kind)))
 

@@ -229,13 +229,6 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
 # not "42". Bytes are text. Pairs with a missing value on either side are dropped.
 
 
-class KeyBatch(NamedTuple):
-    hosts: Addresses
-    peers: Addresses
-    names: TextColumn | None
-    dropped: int  # pairs with a missing value
-
-
 class KeyColumn(NamedTuple):
     """A column of integers or of text. If it has codes, row i is values[codes[i]]."""
 
@@ -269,7 +262,7 @@ class KeyColumn(NamedTuple):
         return TextColumn(data, starts, ends) if chosen is None else TextColumn(data, starts[chosen], ends[chosen])
 
 
-def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads: int) -> KeyBatch:
+def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads: int) -> Pairs:
     """Return pairs as keys. Raise UsageError, which names the column and the row, if a value is none."""
     left, right = read_column(hosts, "hosts"), read_column(peers, "peers")
     if left.rows != right.rows:
@@ -277,14 +270,14 @@ def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads
     valid = both_valid(left.valid, right.valid)
     dropped = 0 if valid is None else left.rows - int(np.count_nonzero(valid))
     if dropped == left.rows:
-        return KeyBatch(np.empty(0, np.uint64), np.empty(0, np.uint64), None, dropped)
+        return Pairs(np.empty(0, np.uint64), np.empty(0, np.uint64), dropped)
     if left.is_text != (format == TEXT):
         given = "text" if left.is_text else "integers"
         raise UsageError(f'update: hosts are {given}, but this detector has keys="{format.keys}"')
     ours, theirs, chosen = left.keys(key, threads), right.keys(key, threads), valid if dropped else None
     if chosen is not None:
         ours, theirs = ours[chosen], theirs[chosen]
-    return KeyBatch(ours, theirs, left.texts(chosen), dropped)
+    return Pairs(ours, theirs, dropped, names=left.texts(chosen))
 
 
 def read_integers(hosts: Any) -> NDArray[np.uint64]:

@@ -18,12 +18,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from superhosts.core.files import (
-    copy_synced,
+    copy_durably,
     is_open_to_others,
     is_plain_folder,
     make_folder,
+    os_errors,
     parse_json,
-    rename_durably,
     sync_folder,
     write_json,
 )
@@ -31,7 +31,7 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND
 from superhosts.detectors.stored import Stored
-from superhosts.errors import MergeError, OutputError, SketchFileError, UnreadableError
+from superhosts.errors import MergeError, SketchFileError, UnreadableError
 from superhosts.fleet.clock import age_of
 from superhosts.fleet.link import Say
 from superhosts.fleet.names import SketchId, is_archived, parse_window_name
@@ -52,12 +52,10 @@ class Archive:
         self._site, self._key, self._say = site, key, say
         self.quarantine = Quarantine(say)
         self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
-        try:
+        with os_errors(f"--archive {folder}: cannot be made"):
             make_folder(folder)
             if is_open_to_others(folder):
                 say(f"--archive {folder}: every user of this machine may read it; chmod 700 keeps them out")
-        except OSError as error:
-            raise OutputError(f"--archive {folder}: cannot be made: {error.strerror}") from None
 
     def union(self, window: str) -> Path:
         return self._place(window, self._site)
@@ -214,9 +212,7 @@ class Archive:
     def _keep(self, path: Path, target: Path) -> None:
         """Copy a file into the archive. A hard link would share any damage to the file."""
         make_folder(target.parent)
-        temporary = target.with_name(f".{target.name}.tmp")
-        copy_synced(path, temporary)
-        rename_durably(temporary, target)
+        copy_durably(path, target)
 
 
 def _written(path: Path) -> float:

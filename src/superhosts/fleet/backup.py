@@ -29,7 +29,7 @@ from superhosts.fleet.store import LEDGER
 
 TEMPORARY = ".backup.tmp"  # in the state folder: links to the files that are being copied
 SMALL = ("identity.json", "clock", "status.json")
-OF_BROKER = ("hub.nk", "sites.json", "sites-outgoing.json", "sites-history.json", "join.json")
+OF_BROKER = ("hub.nk", "sites.json", "join.json")
 ALERTS = "alerts.sqlite"
 ATTEMPTS = 100  # to link a window that changes meanwhile
 

@@ -40,7 +40,7 @@ from superhosts.core.text import counted
 from superhosts.cubefile.container import DIGEST, VERSION, is_whole
 from superhosts.cubefile.header import Entry
 from superhosts.detectors.registry import DETECTORS
-from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
+from superhosts.errors import OutputError, SuperhostsError, UsageError, import_extra
 from superhosts.output.report import Row, make_rows
 from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
@@ -437,10 +437,7 @@ def _outcome(future: Any) -> Result | TaskError:
 @contextmanager
 def connect(scheduler: str | None, workers: int | None = None, *, timeout: float | None = None) -> Iterator[Any]:
     """Yield a client of the cluster at `scheduler`, or without one, of local worker processes."""
-    try:
-        import distributed as dask
-    except ImportError as error:
-        raise MissingExtraError("the batch command", "batch") from error
+    dask = import_extra("the batch command", "batch", "distributed")
     before = logging.root.manager.disable
     # Dask logs a traceback of every error that it recovers from. Errors that matter are raised as ours.
     logging.disable()

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from superhosts.core.fields import record, sequence, table, whole
 from superhosts.core.files import read_state, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
@@ -49,6 +50,8 @@ KEPT = 16  # positions of other command lines to keep
 Spans = Mapping[str, tuple[int, int]]  # identity of a file → times of its first and last packet
 RECENT_WINDOWS = 1000  # windows whose reports are remembered
 JUMPS_SAID = 10  # jumps in time that are all logged; later ones at most once per minute
+_TIME = whole(-(1 << 63), (1 << 63) - 1)  # of a packet, in nanoseconds
+_POSITION = record({"frontier": _TIME, "files": table(sequence(_TIME, 2, 2))})
 
 
 @dataclass(frozen=True)
@@ -270,7 +273,7 @@ class _OpenNote:
 
     def tell_lost(self) -> int:
         """Report the window that was open if the previous run was killed; return how many there were (0 or 1)."""
-        note = read_state(self._path, _is_note, self._say)
+        note = read_state(self._path, record({"start": _TIME, "end": _TIME}), self._say)
         if note is None:
             return 0
         self._window = Window(note["start"], note["end"])
@@ -289,11 +292,6 @@ class _OpenNote:
             else:
                 write_json(self._path, {"start": window.start, "end": window.end})
             self._window = window
-
-
-def _is_note(content: Any) -> bool:
-    times: list[Any] = [content.get("start"), content.get("end")] if isinstance(content, dict) else [None]
-    return all(map(is_time, times)) and bool(times[0] < times[1])
 
 
 class Position:
@@ -338,12 +336,13 @@ class Position:
         """Read all positions. A file with an invalid one is set aside: reading its input again is harmless."""
         right: dict[str, Any] = {}
 
-        def fits(content: Any) -> bool:
-            if isinstance(content, dict):
-                right.update({name: entry for name, entry in content.items() if _is_position(entry)})
-            return isinstance(content, dict) and len(right) == len(content)
+        def check(content: Any, place: str) -> Any:
+            for name, entry in content.items() if isinstance(content, dict) else ():
+                with contextlib.suppress(ValueError):
+                    right[name] = _POSITION(entry, name)
+            return table(_POSITION)(content, place)
 
-        if read_state(self._path, fits, say) is None and right:
+        if read_state(self._path, check, say) is None and right:
             with contextlib.suppress(OSError):  # a full disk is reported elsewhere
                 write_json(self._path, right)
         return right
@@ -375,21 +374,6 @@ class Position:
         self._files = {name: span for name, span in self._files.items() if _is_there(name)}
         others = dict(list(self._others.items())[-KEPT:])
         write_json(self._path, {**others, self._name: {"frontier": self.frontier, "files": self._files}})
-
-
-def _is_position(entry: Any) -> bool:
-    """Return True if an entry has the types that `advance` writes."""
-    files = entry.get("files") if isinstance(entry, dict) else None
-    return (
-        isinstance(files, dict)
-        and is_time(entry.get("frontier"))
-        and all(isinstance(span, list) and len(span) == 2 and all(map(is_time, span)) for span in files.values())
-    )
-
-
-def is_time(value: Any) -> bool:
-    """Return True if a value from a file is a valid packet time in nanoseconds."""
-    return type(value) is int and -(1 << 63) <= value < 1 << 63
 
 
 def _full_name(name: str) -> str:

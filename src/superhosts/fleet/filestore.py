@@ -17,10 +17,9 @@ from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
 from superhosts.core.files import (
-    copy_synced,
+    copy_durably,
     open_fresh,
     remove_or_set_aside,
-    rename_durably,
     set_aside,
     sync,
     write_json,
@@ -108,13 +107,7 @@ class FolderStore:
 
     def put(self, source: Path, path: PurePath) -> None:
         """Copy a file into the store, at once or not at all."""
-        temporary = Path(path).with_name(f".{path.name}.tmp")
-        try:
-            copy_synced(source, temporary, shared=True)
-        except FileNotFoundError:
-            temporary.unlink(missing_ok=True)
-            raise
-        rename_durably(temporary, Path(path))
+        copy_durably(source, Path(path), shared=True)
 
     def fetch(self, path: PurePath, target: Path, most: int) -> bool:
         """Copy a sketch of at most `most` bytes to this machine's disk; return False if it is none."""

@@ -84,7 +84,6 @@ class _Made:
     issue: Issue
     report: HubReport | None  # None for a pane
     sketch: Sketch | None = None  # of a pane
-    out: bool = False
 
 
 class Hub:
@@ -110,6 +109,7 @@ class Hub:
         self._tidied = self._swept = 0.0
         self._retries = Retries(say, self.counters, self._times.steady)
         self._made: _Made | None = None
+        self._out: tuple[Window | None, int] | None = None  # the last report that all destinations have
         self._last: dict[str, set[str]] = {}  # the sites of recent windows
         self._last_sites: set[str] = set()  # all of them
         self._turns = RoundRobin()
@@ -156,8 +156,18 @@ class Hub:
     def _newest(self) -> float:
         return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
 
-    def run(self, stop: threading.Event, *, on_turn: Callable[[], None] = lambda: None) -> None:
-        """Report windows until told to stop; `on_turn` is called about once a second, and after each report."""
+    def run(
+        self,
+        stop: threading.Event,
+        *,
+        on_turn: Callable[[], None] = lambda: None,
+        on_merged: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Report windows until told to stop; `on_turn` is called about once a second, and after each report.
+
+        `on_merged` is called after each sketch, too: a window of hundreds takes minutes.
+        """
+        self._merger.on_merged = on_merged
         on_turn()  # it is ready, however much is to be merged first
         while not stop.is_set():
             self._intake.arrived.wait(1.0)
@@ -291,10 +301,8 @@ class Hub:
             made = self._made = self._make(window, ledger)
         if made is None:
             return
-        if not made.out:
-            if made.report is not None:
-                self._hand_out(made.report)
-            made.out = True
+        if made.report is not None:
+            self._hand_out(made.report)
         sites = ledger.sites_to_report
         with self._store.lock:
             if set(ledger.known) != set(made.issue.members):  # what arrived meanwhile waits as long as what arrives now
@@ -306,7 +314,11 @@ class Hub:
             self._sliding.add(window, made.sketch, sites)
 
     def _hand_out(self, report: HubReport) -> None:
+        name = report.window, report.revision
+        if name == self._out:  # the ledger, which says so, could not be written
+            return
         self._report(report)
+        self._out = name
         self.counters.reports += 1
         self.counters.revisions += report.revision > 1
         self.counters.incomplete += report.revision == 1 and bool(report.missing)

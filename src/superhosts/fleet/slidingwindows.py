@@ -17,11 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.files import make_folder, read_lines, write_json, write_lines
+from superhosts.core.files import make_folder, os_errors, read_lines, write_json, write_lines
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.core.units import format_duration
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.names import parse_window_name, site_of
 from superhosts.fleet.report import HubReport, Reporter
@@ -125,15 +125,11 @@ class SlidingWindows:
         self._fresh: tuple[Pane, Sketch] | None = None  # the pane that was merged last
         self._queue = PaneQueue()
         self._queued: list[Pane] = []
-        self._made: tuple[str, HubReport] | None = None  # a window's report that is in progress on disk
-        self._is_out = False  # all destinations have that report
         self._due: dict[int, set[str]] = {}  # window → sites that wait for its report
-        try:
+        with os_errors(f"{self._folder}: cannot be made"):
             make_folder(self._folder)
             for left in self._folder.glob(".*.tmp"):  # of a hub that was killed
                 left.unlink()
-        except OSError as error:
-            raise OutputError(f"{self._folder}: cannot be made: {error.strerror}") from None
         panes = [number for name in store.windows() if (number := grid.number(name)) is not None]
         for number in {window for pane in panes for window in grid.windows_of(pane)}:
             self._examine(number, ())
@@ -171,20 +167,13 @@ class SlidingWindows:
 
     def issue(self, window: str, report: Callable[[HubReport], None]) -> None:
         """Report a window. Its rows are on disk before, the fact that it is done after."""
-        if self._made is None or self._made[0] != window:
-            self._made = None  # release its memory first
-            found = self._in_progress(window) or self._make(window)
-            if found is None:  # nothing is left of it: its panes are gone, and so are the rows of its report
-                self._change(window, issuing=None)
-                self._due.pop(self._grid.number_of_window(window), None)
-                return
-            self._made, self._is_out = (window, found), False
-        if not self._is_out:
-            report(self._made[1])
-            self._is_out = True
+        number, found = self._grid.number_of_window(window), self._in_progress(window) or self._make(window)
+        if found is None:  # nothing is left of it: its panes are gone, and so are the rows of its report
+            self._change(window, issuing=None)
+            self._due.pop(number, None)
+            return
+        report(found)
         self._change(window, issued=self._ledger(window).issuing, issuing=None)
-        self._made = None
-        number = self._grid.number_of_window(window)
         sites = self._due.pop(number)
         self._examine(number, sites)  # a report from before a crash may lack what came since
 

@@ -26,13 +26,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.fields import Check, is_fleet_name, refuse, sequence, whole
+from superhosts.core.fields import FLEET_NAME, Check, is_fleet_name, refuse, sequence, table, text, whole
 from superhosts.core.files import (
-    copy_synced,
+    copy_durably,
     is_plain,
     is_plain_folder,
     make_folder,
     make_private,
+    os_errors,
     parse_json,
     read_lines,
     rename_durably,
@@ -42,10 +43,10 @@ from superhosts.core.files import (
 )
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import OutputError
 from superhosts.fleet.clock import THIS_MACHINE, TimeSource, age_of
 from superhosts.fleet.link import MAX_SAID, MERGED, REFUSED, Receipt, Say
-from superhosts.fleet.names import SketchId, parse_window_name
+from superhosts.fleet.names import SketchId, parse_window_name, site_named
 
 UNKNOWN = 0  # the revision of a report whose number is lost
 LATEST = 1e12  # seconds since 1970, later than any clock shows
@@ -56,6 +57,7 @@ LEDGER = "ledger.json"
 ROWS = "rows.jsonl"  # the rows of a window's last report
 MAX_REFUSED = 1000  # refused sketches to remember: no site can fill the memory with them
 MAX_FORGOTTEN = 1000  # files of past windows to remove in one call
+_SITE, _TEXT = text(FLEET_NAME.pattern, "a site"), text("(?s:.*)", "text")
 
 
 @dataclass
@@ -78,10 +80,9 @@ class Issue:
         """Validate a stored report; None if there was none. Raises ValueError if it is invalid."""
         if content is None:
             return None
-        members, sites = sequence(_sketch_of(window)), sequence(_site)
+        lists = {"members": _members(window), "missing": sequence(_SITE), "sites": sequence(_SITE)}
         numbers = {"revision": whole(UNKNOWN, MAX_REVISIONS), "left_out": whole(0, MAX_REVISIONS)}
-        texts = {"content": _text, "refused": _reasons}
-        return cls(**_checked(content, {"members": members, "missing": sites, "sites": sites, **numbers, **texts}))
+        return cls(**_checked(content, {**lists, **numbers, "content": _TEXT, "refused": table(_TEXT)}))
 
 
 @dataclass
@@ -101,10 +102,10 @@ class Ledger:
     @classmethod
     def parse(cls, content: Any, window: str) -> Ledger:
         """Validate a stored ledger, written by this release or a newer one. Raises ValueError if it is invalid."""
-        members = sequence(_sketch_of(window))
         issues = dict.fromkeys(("issued", "issuing"), lambda value, place: Issue.parse(value, window))
-        times, names = dict.fromkeys(("first", "unreported"), _time), {"known": members, "merged": members}
-        return cls(**_checked(content, {**times, **names, **issues, "held": sequence(_site)}))
+        times = dict.fromkeys(("first", "unreported"), _time)
+        names = {**dict.fromkeys(("known", "merged"), _members(window)), "held": sequence(_SITE)}
+        return cls(**_checked(content, {**times, **names, **issues}))
 
     @property
     def is_due(self) -> bool:
@@ -172,38 +173,17 @@ def _time(value: Any, place: str) -> float:
     return float(value)
 
 
-def _text(value: Any, place: str) -> str:
-    if not isinstance(value, str):
-        raise refuse(value, place, "text")
-    return value
-
-
-def _reasons(value: Any, place: str) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise refuse(value, place, "a table of sites")
-    return {site: _text(reason, place) for site, reason in value.items()}
-
-
-def _site(value: Any, place: str) -> str:
-    if not isinstance(value, str) or not is_fleet_name(value):
-        raise refuse(value, place, "a site")
-    return value
-
-
-def _sketch_of(window: str) -> Check:
+def _members(window: str) -> Check:
     def check(value: Any, place: str) -> Any:
         if not isinstance(value, str) or not _is_named_for(value, window):
             raise refuse(value, place, f"a sketch of {window}")
         return value
 
-    return check
+    return sequence(check)
 
 
 def _is_named_for(name: str, window: str) -> bool:
-    try:
-        return SketchId.parse(name).window_name == window
-    except UsageError:
-        return False
+    return name.startswith(f"{window}-") and site_named(name) is not None
 
 
 class Quarantine:
@@ -249,11 +229,9 @@ class WindowStore:
         self.fresh: set[str] = set()  # sketches whose checksums this process has verified
         self.heard: dict[str, int] = {}  # site → end of the window of its latest sketch since the start
         self._refused: dict[str, str] = {}  # name → reason; not stored, since a hub with other options may accept them
-        try:
+        with os_errors(f"{state}: cannot be made"):
             for folder in (self.incoming, self._windows, self._past):
                 make_folder(folder)
-        except OSError as error:
-            raise OutputError(f"{state}: cannot be made: {error.strerror}") from None
         try:
             self._empty_incoming()
             self._ledgers = {window: self._recover(window) for window in self._windows_on_disk()}
@@ -284,32 +262,26 @@ class WindowStore:
         return sorted(path.name for path in self._windows.iterdir() if parse_window_name(path.name))
 
     def _recover(self, window: str) -> Ledger:
-        """Read a ledger, and add sketches that are in the folder only: the hub was killed in between."""
-        ledger, mended = self._own_ledger(window)
-        for path in self.folder(window).glob("*.cube"):
+        """Read or rebuild a ledger, and add sketches that are in the folder only: the hub was killed in between."""
+        folder = self.folder(window)
+        found, damaged = self.read_ledger(folder / LEDGER, window, f"; made again from what lies in {folder}")
+        before = self._past_ledger(window) if found is None else None  # the window was being restored from the archive
+        reported = found is None and os.path.lexists(folder / UNION)
+        ledger = found or before or Ledger()
+        if reported:
+            revisions = [row.get("revision") for row in self.rows(window) if isinstance(row, dict)]
+            ledger.adopt(Issue(max((each for each in revisions if type(each) is int and each > 0), default=UNKNOWN)))
+        for path in folder.glob("*.cube"):
             if path.name != UNION and not path.name.startswith(".") and not _is_member(path, window):
                 self.quarantine.put(path, "not a sketch of this window")
         for path in self.sketches(window):
             if path.name not in ledger.known:
                 self._enter(ledger, path.name)
         ledger.unreported = ledger.unreported or self.times.wall()  # without a time it would never be retired
-        if mended:
-            write_json(self.folder(window) / LEDGER, asdict(ledger))
+        if damaged or before is not None or reported:
+            write_json(folder / LEDGER, asdict(ledger))
             (self._past / f"{window}.json").unlink(missing_ok=True)  # its content is in the new ledger
         return ledger
-
-    def _own_ledger(self, window: str) -> tuple[Ledger, bool]:
-        """Return a window's ledger, and whether it had to be rebuilt."""
-        path, way = self.folder(window) / LEDGER, f"; made again from what lies in {self.folder(window)}"
-        found, damaged = self.read_ledger(path, window, way)
-        if found is not None:
-            return found, False
-        before = self._past_ledger(window)  # exists if the window was being restored from the archive
-        ledger = before or Ledger()
-        if reported := os.path.lexists(self.folder(window) / UNION):
-            revisions = [row.get("revision") for row in self.rows(window) if isinstance(row, dict)]
-            ledger.adopt(Issue(max((each for each in revisions if type(each) is int and each > 0), default=UNKNOWN)))
-        return ledger, damaged or before is not None or reported
 
     def read_ledger(self, path: Path, window: str, way: str = "") -> tuple[Ledger | None, bool]:
         """Return a ledger, None if it is missing or damaged, and whether it is damaged: then it is set aside."""
@@ -415,9 +387,7 @@ class WindowStore:
             ledger = self._past_ledger(window) or Ledger(first=self.times.wall(), issued=Issue(UNKNOWN))
             folder = self.folder(window)
             make_folder(folder)
-            temporary = folder / f".{UNION}.tmp"
-            copy_synced(union.resolve(), temporary)
-            rename_durably(temporary, folder / UNION)
+            copy_durably(union.resolve(), folder / UNION)
             ledger.unreported = self.times.wall()
             self._ledgers[window] = ledger
             self.write(window)

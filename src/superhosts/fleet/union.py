@@ -60,6 +60,7 @@ class Merger:
         self._on_left_out = on_left_out
         self._union: _Union | None = None
         self.merging = Durations()  # of one file
+        self.on_merged: Callable[[], None] = lambda: None  # called after each sketch: the work moves
 
     def take(self) -> Sketch:
         assert self._union is not None
@@ -97,6 +98,7 @@ class Merger:
                 self._merge(folder / name, trusted=name in self._store.fresh)
                 union.merged.add(name)
                 self._store.fresh.discard(name)
+                self.on_merged()
             except RefusedMemberError as error:
                 self._set_aside(window, ledger, error)
                 members.remove(name)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.files import output_errors, replaceable, replacing
+from superhosts.core.files import os_errors, output_errors, replaceable, replacing
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 from superhosts.core.text import short_count
-from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.errors import OutputError, UsageError, import_extra
 
 WIDTH = 3.4  # inches: one column of a paper with two
 CAPTION_WIDTH = 62  # characters of a line under a figure
@@ -82,7 +82,6 @@ class Look(NamedTuple):
 
 
 def series_look(number: int) -> Look:
-    """Return the look of one of several series without a look of their own."""
     return Look(OKABE_ITO[SERIES[number % len(SERIES)]], SHAPES[number % len(SHAPES)])
 
 
@@ -101,21 +100,16 @@ def key_words(prints: Iterable[str]) -> str:
 
 def new_figure(height: float) -> Any:
     """Return an empty figure of matplotlib. Raise MissingExtraError if matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("a figure", "figures") from error
-    return Figure(figsize=(WIDTH, height), layout="constrained")
+    figures = import_extra("a figure", "figures", "matplotlib.figure")
+    return figures.Figure(figsize=(WIDTH, height), layout="constrained")
 
 
 def prepare_folder(folder: Path) -> None:
     """Raise if figures cannot be drawn or written, before hours of work; make the folder."""
     new_figure(1)
     _check(folder, folder.parent)
-    try:
+    with os_errors(f"{folder}: figures cannot be written there"):
         folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: figures cannot be written there: {error.strerror}") from None
     _check(folder, folder)
 
 
@@ -133,11 +127,8 @@ def prepare_file(path: Path | None, option: str = "--plot") -> None:
 def _check(path: Path, folder: Path) -> None:
     if not folder.is_dir():
         raise OutputError(f"{path}: figures cannot be written there: {folder} is not a folder")
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OutputError(f"{path}: figures cannot be written there: {error.strerror}") from None
+    with os_errors(f"{path}: figures cannot be written there"), tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def draw(files: Sequence[Path], height: float, note: Note, paint: Callable[[Any], None]) -> list[Path]:

@@ -24,10 +24,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.files import Replacement, output_errors, read_state, replaceable, write_json
+from superhosts.core.fields import record, sequence, text, whole
+from superhosts.core.files import Replacement, os_errors, output_errors, read_state, replaceable, write_json
 from superhosts.core.results import to_arrow
 from superhosts.core.times import window_name
-from superhosts.errors import MissingExtraError, OutputError
+from superhosts.errors import OutputError, import_extra
 from superhosts.output.delivery import PATIENCE, BackgroundOutput, DeliveryOptions, ReportBatch
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
 from superhosts.output.formats import Csv, JsonLines
@@ -39,6 +40,9 @@ APPENDED = (".jsonl", ".csv")
 MAX_HEADER = 4096  # bytes of the first line of a .csv file
 RECENT = 64  # reports whose ids are known: a caller that was killed hands in the last one again
 JOURNAL = "journal.json"
+_ID, _NUMBER = text(".*", "an id"), whole(0, 1 << 64)
+_SPAN = record({**dict.fromkeys(("device", "inode", "start", "length"), _NUMBER), "digest": _ID})
+_JOURNAL = record({"id": _ID, "span": _SPAN, "recent": sequence(_ID)})
 
 
 class ReplacedFile(Destination):
@@ -90,22 +94,16 @@ class ReplacedFile(Destination):
 
 
 def _import_parquet() -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingExtraError("Parquet output", "tables") from error
-    return pyarrow.parquet
+    return import_extra("Parquet output", "tables", "pyarrow.parquet")
 
 
 class ParquetFolder(Destination):
     def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS) -> None:
         super().__init__(str(address), run)
         self.folder = Path(address)
-        try:
+        with os_errors(f"{self.folder}: cannot be made"):
             self.folder.parent.mkdir(parents=True, exist_ok=True)
             self.folder.mkdir(0o700, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{self.folder}: cannot be made: {error.strerror}") from error
         # Report a missing package or permission now, not when the first window closes.
         ReplacedFile(self.folder / "probe.parquet", run, private=True).abandon()
 
@@ -263,7 +261,7 @@ class Journal:
         self._path = None if folder is None else folder / JOURNAL
         self.recent: deque[str] = deque(maxlen=RECENT)
         self.last: tuple[str, Span] | None = None  # the id of the report that was appended last, and where
-        found = None if self._path is None else read_state(self._path, _is_journal, say)
+        found = None if self._path is None else read_state(self._path, _JOURNAL, say)
         if found is not None:
             self.recent.extend(found["recent"])
             self.last = found["id"], Span(**found["span"])
@@ -276,16 +274,6 @@ class Journal:
         self.last = report, span
         if self._path is not None:
             write_json(self._path, {"id": report, "span": asdict(span), "recent": list(self.recent)})
-
-
-def _is_journal(content: Any) -> bool:
-    if not isinstance(content, dict) or not isinstance(content.get("id"), str):
-        return False
-    recent, span = content.get("recent"), content.get("span")
-    if not isinstance(recent, list) or not all(isinstance(each, str) for each in recent):
-        return False
-    kinds = {"device": int, "inode": int, "start": int, "length": int, "digest": str}
-    return isinstance(span, dict) and {name: type(value) for name, value in span.items()} == kinds
 
 
 class PatientFile(BackgroundOutput):

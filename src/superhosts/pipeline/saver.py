@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from superhosts.core.fields import FILE_NAME_RULE, is_file_name
-from superhosts.core.files import make_folder
+from superhosts.core.files import make_folder, os_errors
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.text import printable
@@ -23,10 +23,8 @@ def prepare_folder(folder: Path, site: str) -> None:
     """Create the folder for sketches, closed to others; check the site's name, a part of their file names."""
     if not is_file_name(site):
         raise UsageError(f"--site {printable(site) if site else 'is empty'}: {FILE_NAME_RULE}")
-    try:
+    with os_errors(f"--save {folder}: cannot be created"):
         make_folder(folder)
-    except OSError as error:
-        raise OutputError(f"--save {folder}: cannot be created: {error.strerror}") from None
 
 
 class SketchSaver:

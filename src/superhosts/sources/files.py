@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from superhosts.errors import InputError, MissingExtraError, SuperhostsError, UsageError
+from superhosts.errors import InputError, SuperhostsError, UsageError, import_extra
 
 BLOCK_BYTES = 4 << 20  # of one request: a capture is read from its beginning to its end
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://.")
@@ -31,12 +31,9 @@ def is_url(name: str | Path) -> bool:
 
 def file_system(url: str, **options: Any) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, made with `options`, and the name that the file has there."""
+    fsspec = import_extra(f"{url}: a URL", "batch", "fsspec.core")
     try:
-        from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise MissingExtraError(f"{url}: a URL", "batch") from error
-    try:
-        found: tuple[Any, str] = url_to_fs(url, **options)
+        found: tuple[Any, str] = fsspec.url_to_fs(url, **options)
     except ImportError as error:
         raise UsageError(f"{url}: needs a package that is not installed: pip install {_package(url)}") from error
     except Exception as error:  # every file system has errors of its own

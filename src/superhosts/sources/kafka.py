@@ -253,14 +253,11 @@ class JsonRecords:
     def read(self, messages: Sequence[bytes]) -> Records:
         records = [self._object(message) for message in messages]
 
-        def texts(name: str) -> list[bytes | None]:
+        def texts(name: str) -> Text:
             values = (record.get(name) for record in records)
-            return [None if value is None else str(value).encode("utf-8", "replace") for value in values]
+            return text_of_bytes([b"" if value is None else str(value).encode("utf-8", "replace") for value in values])
 
-        def joined(name: str) -> Text:
-            return text_of_bytes([text or b"" for text in texts(name)])
-
-        src, dst = (joined(name).addresses() for name in self._ends or ("", ""))
+        src, dst = (texts(name).addresses() for name in self._ends or ("", ""))
         times = (
             parse_times(texts(""), "") if self._time is None else parse_times(texts(self._time.name), self._time.unit)
         )
@@ -269,7 +266,7 @@ class JsonRecords:
         fields = self._details
         if fields is None:  # No message has ends.
             return Records(src, dst, times, np.zeros(len(records), np.uint64))
-        found = details_of_columns(fields, len(records), lambda name: TableColumn(joined(name), name))
+        found = details_of_columns(fields, len(records), lambda name: TableColumn(texts(name), name))
         return Records(src, dst, times, found)
 
     def _object(self, message: bytes) -> dict[str, object]:

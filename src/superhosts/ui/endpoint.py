@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from superhosts.core.units import Place
-from superhosts.errors import MissingExtraError, OutputError
+from superhosts.errors import OutputError, import_extra
 
 STALLED = 120.0  # seconds between two beats: the largest windows take less
 STARTING = 600.0  # seconds until the first: a slow machine compiles for minutes
@@ -29,19 +29,12 @@ TEXT = "text/plain; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"  # that all versions of Prometheus read
 
 
-def check_installed() -> None:
-    try:
-        import prometheus_client  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("--metrics", "metrics") from error
-
-
 def open_endpoint(place: Place, health: Health, readings: Sequence[Callable[[], Iterator[Any]]]) -> Server:
     """Listen, and answer from then on. Raise OutputError or MissingExtraError if that is not possible.
 
     Readings yield families of prometheus_client (`monitor.py`). Metrics of the process (process_…) are added.
     """
-    check_installed()
+    import_extra("--metrics", "metrics", "prometheus_client")
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     class Collector:

@@ -20,6 +20,7 @@ from superhosts.core.pairs import Part, Window
 from superhosts.core.profile import Durations
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND, parse_place
+from superhosts.errors import import_extra
 from superhosts.fleet.edge import Edge, LocalRows
 from superhosts.fleet.hub import Hub
 from superhosts.fleet.intake import Intake, LinkReceiver
@@ -35,7 +36,7 @@ from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.network import REASONS
 from superhosts.pipeline.scan import Scan
 from superhosts.sketch.sketch import Sketch
-from superhosts.ui.endpoint import Health, check_installed, open_endpoint
+from superhosts.ui.endpoint import Health, open_endpoint
 from superhosts.ui.folder import PartState, states_of
 from superhosts.ui.service import Reloads, ServiceManager
 
@@ -142,7 +143,6 @@ def of_link(counters: Any, **backlogs: Backlog) -> Iterator[Metric]:
 
 
 def why_no_link(counters: Any) -> str:
-    """Return why a link does not work; empty if it does."""
     if counters.down:
         return f"the link does not work: {counters.down}"
     return "" if getattr(counters, "connects", 1) else "the link is not connected yet"
@@ -273,7 +273,7 @@ class Monitor:
         self._command = command
         self._place = None if place is None else parse_place(place)
         if self._place is not None:
-            check_installed()
+            import_extra("--metrics", "metrics", "prometheus_client")
 
     @property
     def is_asked(self) -> bool:

@@ -13,8 +13,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from naive_columns import peers_of
 
 import superhosts as sh
@@ -301,28 +299,6 @@ def test_long_columns_are_narrowed_in_blocks(left: str, right: str) -> None:
     exact.clear()
     exact.update(hosts, peers + (1 << 40))  # Peers of 64 bits are peers.
     assert sum(filter(None, counts(exact).values())) == sum(filter(None, counts(plain).values()))
-
-
-@pytest.mark.slow
-@given(
-    st.lists(st.tuples(st.ip_addresses(v=4) | st.none(), st.ip_addresses(v=4) | st.none()), max_size=40),
-    st.sampled_from(["list", "str", "pandas", "polars", "arrow", "int"]),
-)
-def test_any_pairs(pairs: list[tuple[Any, Any]], kind: str) -> None:
-    hosts, peers = [host for host, _ in pairs], [peer for _, peer in pairs]
-    make: dict[str, Callable[[list[Any]], Any]] = {
-        "list": list,
-        "str": lambda values: [None if value is None else str(value) for value in values],
-        "pandas": lambda values: pd.Series(values, dtype=object),
-        "polars": lambda values: pl.Series(
-            [None if value is None else str(value) for value in values], dtype=pl.String
-        ),
-        "arrow": lambda values: pa.array([None if value is None else value.packed for value in values], pa.binary(4)),
-        "int": lambda values: pd.array([None if value is None else int(value) for value in values], dtype="Int64"),
-    }
-    exact = sh.Exact()
-    exact.update(make[kind](hosts), make[kind](peers))
-    check(exact, hosts, peers)
 
 
 def forms_of(texts: list[str]) -> dict[str, Any]:

@@ -90,6 +90,7 @@ def test_counts_are_as_asked_and_pairs_are_distinct(traffic: Traffic) -> None:
     assert (flows, packets, supers) == (traffic.flows, traffic.packets, traffic.super_hosts)
 
 
+@pytest.mark.slow
 def test_super_hosts_are_as_many_as_asked() -> None:
     for flows, supers in ((100_000, 20), (30_000, 20), (1_000_000, 20), (5_000_000, 600), (5_000_000, 360)):
         for seed in (1, 2):
@@ -99,6 +100,7 @@ def test_super_hosts_are_as_many_as_asked() -> None:
             assert np.mean(sizes == 1) > 0.1  # many hosts are as small as can be: the addresses last for all of them
 
 
+@pytest.mark.slow
 def test_host_sizes_have_the_tail_of_the_model() -> None:
     _, sizes = window_hosts(Traffic(flows=50_000_000, packets=50_000_000, super_hosts=3700), 0)
     q = (200_000 / 1024) ** -1.05
@@ -115,6 +117,7 @@ def test_packets_of_flows_are_heavy_tailed() -> None:
     assert np.sort(counts)[-1000:].sum() > 0.35 * counts.sum()  # one flow in a hundred carries a third of the packets
 
 
+@pytest.mark.slow
 def test_some_outer_hosts_are_popular_and_addresses_have_structure() -> None:
     traffic = Traffic(flows=1_000_000, packets=1_000_000, super_hosts=60)
     hosts, peers = window_flows(traffic, 0)
@@ -126,6 +129,7 @@ def test_some_outer_hosts_are_popular_and_addresses_have_structure() -> None:
     assert len(np.unique(inner >> 8)) < len(inner) / 4  # a uniform choice from 10.0.0.0/8 would hardly share a /24
 
 
+@pytest.mark.slow
 def test_ipv6_hosts_live_in_many_subnets_and_some_share_one() -> None:
     hosts, _ = window_hosts(Traffic(flows=1_000_000, packets=1_000_000, super_hosts=60, family=6), 0)
     subnets: np.ndarray[Any, Any] = np.unique(hosts[:, 0])

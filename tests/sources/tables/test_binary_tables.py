@@ -17,7 +17,7 @@ from pyarrow import feather, ipc
 
 from superhosts.sources.tables import parquet
 from table_reading import options, read_file
-from tables import NOON, SECOND, WINDOW, Line, answer, found, make_rows, numbers, scan
+from tables import NOON, SECOND, WINDOW, Line, answer, arrow_table, found, make_rows, numbers, scan
 
 ROWS = make_rows(2000)
 BOTH = make_rows(2000, wide=True)
@@ -59,8 +59,7 @@ def ends(rows: list[Line]) -> tuple[list[str], list[str]]:
 
 
 def table_of(rows: list[Line]) -> pa.Table:
-    src, dst = ends(rows)
-    return pa.table({"src": src, "dst": dst, "ts": [row.time // SECOND for row in rows]})
+    return arrow_table(rows, ts=[row.time // SECOND for row in rows])
 
 
 NARROW = {
@@ -293,12 +292,6 @@ def test_a_compressed_table_a_url_and_no_rows(save: Any, tmp_path: Path) -> None
     assert found(f"file://{path}", window="all") == answer(ROWS, None)
     run = scan(save(pa.table({"src": pa.array([], pa.uint32()), "dst": pa.array([], pa.uint32())})), window="all")
     assert (list(run), run.counters.rows) == ([], 0)
-
-
-def test_a_folder_of_tables(tmp_path: Path) -> None:
-    for i in range(4):
-        list(WRITERS.values())[i % 3](table_of(ROWS[i * 500 : (i + 1) * 500]), tmp_path / f"{i}.table")
-    assert found(tmp_path) == answer(ROWS)
 
 
 def test_integer_columns_are_not_copied(tmp_path: Path) -> None:

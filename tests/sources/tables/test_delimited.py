@@ -1,4 +1,4 @@
-"""Delimited text against the oracle."""
+"""Delimited text; `fuzz/texts.py` compares it with the oracle."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import naive_text
 from superhosts.errors import InputError
@@ -19,47 +17,10 @@ from superhosts.sources.tables.formats import CSV, begin_text, table_format
 from superhosts.sources.tables.textreader import LONGEST_LINE, TextReader
 from table_reading import Drips, Reading, options, read, read_file
 
-ADDRESSES = st.one_of(
-    st.ip_addresses(v=4).map(str),
-    st.ip_addresses(v=6).map(str),
-    st.integers(0, (1 << 33) - 1).map(str),
-    st.sampled_from(["", "-", "null", "1.2.3", "01.2.3.4", "fe80::1%eth0", "::ffff:1.2.3.4", "00:11:22:33:44:55", "x"]),
-)
-TIMES = st.one_of(
-    st.integers(0, 1 << 64).map(str),
-    st.decimals(0, 10**19, places=6).map(str),
-    st.datetimes().map(str),
-    st.datetimes().map(lambda time: time.isoformat() + "+02:00"),
-    st.sampled_from(["", "-", "now", "1e9", "1.5E3", "2024-02-30", "2024/02/29", "2024-01-01T00:00:60Z", "1..5", "."]),
-)
-FILLERS = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters='\r\n\0"#,'), max_size=9)
-
 
 def read_text(text: str | bytes, step: int = 1 << 20, map: str = "", time: str = "start") -> Reading:
     data = text if isinstance(text, bytes) else text.encode()
     return read(TextReader(Drips(data, step), partial(begin_text, "text", CSV, options(map, time=time))))
-
-
-@given(
-    st.lists(st.tuples(FILLERS, ADDRESSES, FILLERS, ADDRESSES, TIMES), max_size=12),
-    st.sampled_from([",", "\t", ";", "|"]),
-    st.sampled_from(["\n", "\r\n"]),
-    st.booleans(),
-    st.integers(1, 99),
-)
-def test_rows_are_those_of_the_oracle(
-    rows: list[tuple[str, ...]], delimiter: str, newline: str, quoted: bool, step: int
-) -> None:
-    def field(text: str) -> str:
-        text = text.replace(delimiter, " ")
-        return f'"{text}"' if quoted else text
-
-    lines = [delimiter.join(["a", "src", "b", "dst", "time"]), *(delimiter.join(map(field, row)) for row in rows)]
-    text = newline.join([*lines, ""])
-    expected = naive_text.read_csv(text, delimiter)
-    found = read_text(text, step)
-    assert found.rows == expected.rows
-    assert (found.bad, found.skipped) == (expected.bad, expected.skipped)
 
 
 def test_a_field_in_quotes_may_hold_delimiters_newlines_and_quotes() -> None:

@@ -97,73 +97,48 @@ def plain(names: str, ends: str) -> Callable[[Random], Record]:
     return make
 
 
-def one_way(names: str, icmp: str = "", *, icmp_in_dport: bool = False) -> Callable[[Record], int]:
+def one_way(names: str, *, icmp_in_dport: bool = False) -> Callable[[Record], int]:
     four = (*names.split(), "", "")[:4]
-    return lambda record: naive.of_record(record, four, icmp, icmp_in_dport=icmp_in_dport)  # type: ignore[arg-type]
+    return lambda record: naive.of_record(record, four, icmp_in_dport=icmp_in_dport)  # type: ignore[arg-type]
 
 
-def both_ways(names: str) -> Callable[[Record], int]:
-    found = one_way(names)
-    return lambda record: found(record) - RECORD + CONVERSATION
+Case = tuple[Callable[[Random], Record], Callable[[Record], int], str]
 
 
-NFDUMP = "pr sp dp flg"
-SILK = "protocol sPort dPort flags"
+def log(names: str, ends: str, how: str, **options: bool) -> Case:
+    return plain(names, ends), one_way(names, **options), how
+
+
+NTOPNG = "PROTOCOL L4_SRC_PORT L4_DST_PORT TCP_FLAGS"
 # The log, a maker of records, the oracle, and how it is written
-CASES: dict[str, tuple[Callable[[Random], Record], Callable[[Record], int], str]] = {
+CASES: dict[str, Case] = {
     "zeek": (zeek, naive.of_zeek, "\t"),
     "zeek in JSON": (zeek, naive.of_zeek, "json"),
     "eve": (eve, naive.of_eve, "json"),
     "argus": (argus, naive.of_argus, ","),
-    "goflow2": (
-        plain("proto src_port dst_port tcp_flags", f"src_addr={A} dst_addr={B} time_received_ns=1700000000000000000"),
-        one_way("proto src_port dst_port tcp_flags"),
-        "json",
+    "goflow2": log(
+        "proto src_port dst_port tcp_flags", f"src_addr={A} dst_addr={B} time_received_ns=1700000000000000000", "json"
     ),
-    "pmacct": (
-        plain("ip_proto port_src port_dst tcp_flags", f"ip_src={A} ip_dst={B} timestamp_start=2023-11-14T22:13:20Z"),
-        one_way("ip_proto port_src port_dst tcp_flags"),
-        "json",
+    "pmacct": log(
+        "ip_proto port_src port_dst tcp_flags", f"ip_src={A} ip_dst={B} timestamp_start=2023-11-14T22:13:20Z", "json"
     ),
-    "nfdump": (
-        plain(NFDUMP, f"ts=1700000000 te=1700000001 sa={A} da={B}"),
-        one_way(NFDUMP, icmp_in_dport=True),
-        ",",
+    "nfdump": log("pr sp dp flg", f"ts=1700000000 te=1700000001 sa={A} da={B}", ",", icmp_in_dport=True),
+    "silk": log("protocol sPort dPort flags", f"sIP={A} dIP={B} sTime=1700000000", "|", icmp_in_dport=True),
+    "aws": log(
+        "protocol srcport dstport tcp-flags", f"version=5 srcaddr={A} dstaddr={B} start=1700000000 end=1700000009", " "
     ),
-    "silk": (plain(SILK, f"sIP={A} dIP={B} sTime=1700000000"), one_way(SILK, icmp_in_dport=True), "|"),
-    "aws": (
-        plain(
-            "protocol srcport dstport tcp-flags", f"version=5 srcaddr={A} dstaddr={B} start=1700000000 end=1700000009"
-        ),
-        one_way("protocol srcport dstport tcp-flags"),
-        " ",
-    ),
-    "gcp": (
-        plain(
-            "connection.protocol connection.src_port connection.dest_port",
-            f"connection.src_ip={A} connection.dest_ip={B} start_time=2023-11-14T22:13:20Z",
-        ),
-        one_way("connection.protocol connection.src_port connection.dest_port"),
+    "gcp": log(
+        "connection.protocol connection.src_port connection.dest_port",
+        f"connection.src_ip={A} connection.dest_ip={B} start_time=2023-11-14T22:13:20Z",
         "json",
     ),
     "ntopng": (
-        plain(
-            "PROTOCOL L4_SRC_PORT L4_DST_PORT TCP_FLAGS",
-            f"IPV4_SRC_ADDR={A} IPV4_DST_ADDR={B} FIRST_SWITCHED=1700000000",
-        ),
-        both_ways("PROTOCOL L4_SRC_PORT L4_DST_PORT TCP_FLAGS"),
+        plain(NTOPNG, f"IPV4_SRC_ADDR={A} IPV4_DST_ADDR={B} FIRST_SWITCHED=1700000000"),
+        lambda record: one_way(NTOPNG)(record) - RECORD + CONVERSATION,
         "json",
     ),
-    "csv": (
-        plain("protocol src_port dst_port tcp_flags", f"time=1700000000 src_ip={A} dst_ip={B}"),
-        one_way("protocol src_port dst_port tcp_flags"),
-        ";",
-    ),
-    "jsonl": (
-        plain("proto sport dport flags", f"time=1700000000 src={A} dst={B}"),
-        one_way("proto sport dport flags"),
-        "json",
-    ),
+    "csv": log("protocol src_port dst_port tcp_flags", f"time=1700000000 src_ip={A} dst_ip={B}", ";"),
+    "jsonl": log("proto sport dport flags", f"time=1700000000 src={A} dst={B}", "json"),
 }
 
 

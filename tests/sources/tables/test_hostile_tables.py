@@ -117,18 +117,6 @@ def test_all_rows_are_bad(tmp_path: Path) -> None:
     )
 
 
-def test_rows_without_a_time_need_one_window(tmp_path: Path) -> None:
-    path = text_table(tmp_path / "a.parquet")
-    with pytest.raises(InputError) as error:
-        list(scan(path))
-    assert str(error.value) == (
-        f'{path}: its rows have no time: window="all" counts them all as one window; or name the column: '
-        'map="time=COLUMN"; its columns: src, dst'
-    )
-    with pytest.raises(InputError):
-        list(scan(path, map="time=", window="5m"))
-
-
 def test_messages_of_a_command(run: Run, tmp_path: Path) -> None:
     path = text_table(tmp_path / "a.parquet")
     ended = run("scan", path, "--format", "arrow", "--window", "all")

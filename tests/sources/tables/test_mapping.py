@@ -4,7 +4,6 @@ import pytest
 
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.tables.formats import FORMATS
-from superhosts.sources.tables.knownlogs import CSV
 from superhosts.sources.tables.mapping import (
     DURATIONS,
     ENDS,
@@ -17,7 +16,6 @@ from superhosts.sources.tables.mapping import (
     resolve,
 )
 from superhosts.sources.tables.options import FORMAT_NAMES, TableOptions
-from superhosts.sources.tables.wanted import wanted_of
 
 
 def test_a_map() -> None:
@@ -86,22 +84,3 @@ def test_columns_that_are_not_there() -> None:
         resolve(parse_map("src=a,dst=a"), ["a", "b"], "f")
     with pytest.raises(InputError, match="dport=5"):
         resolve(parse_map("dport=5"), ["src", "dst"], "f")
-
-
-def test_the_end_of_a_record() -> None:
-    def time_of(
-        which: str, *columns: str, map: str | None = None
-    ) -> tuple[tuple[Column, ...], tuple[Column, ...], int]:
-        options = TableOptions(map=None if map is None else parse_map(map), time=which)
-        found = wanted_of(CSV, ["src", "dst", *columns], options, "f")
-        return found.time, found.duration, found.sign
-
-    assert time_of("start", "ts", "te") == ((Column("ts"),), (), 0)
-    assert time_of("end", "ts", "te") == ((Column("te"), Column("ts")), (), 0)
-    assert time_of("end", "ts", "d", map="duration=d") == ((Column("ts"),), (Column("d"),), 1)
-    assert time_of("start", "te", "d", map="time_end=te,duration=d") == ((Column("te"),), (Column("d"),), -1)
-    assert time_of("end") == ((), (), 0)
-    with pytest.raises(InputError, match="the end of its rows is not known"):
-        time_of("end", "ts")
-    with pytest.raises(InputError, match="the start of its rows is not known"):
-        time_of("start", "te")

@@ -28,7 +28,7 @@ from superhosts.sources.tables.parquet import (
     parse_lengths,
     take_runs,
 )
-from tables import answer, found, make_rows, scan
+from tables import answer, arrow_table, found, make_rows, scan, times
 
 ROWS = 5000
 DRAW = random.Random(5)
@@ -121,15 +121,13 @@ def test_a_table_of_which_some_row_groups_are_odd(tmp_path: Path) -> None:
     rows = make_rows(3000)
     src: list[str | None] = [row.src for row in rows]
     src[1500] = None
-    table = pa.table({"src": src, "dst": [row.dst for row in rows], "time": [row.time for row in rows]})
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=100)
+    pq.write_table(arrow_table(rows, src=src, time=times(rows)), tmp_path / "a.parquet", row_group_size=100)
     assert found(tmp_path / "a.parquet", window="all") == answer(rows[:1500] + rows[1501:], None)
 
 
 def test_rows_come_from_pages_with_their_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = make_rows(3000)
-    ends = {"src": [row.src for row in rows], "dst": [row.dst for row in rows]}
-    pq.write_table(pa.table({**ends, "time": [row.time for row in rows]}), tmp_path / "a.parquet", row_group_size=700)
+    pq.write_table(arrow_table(rows, time=times(rows)), tmp_path / "a.parquet", row_group_size=700)
     plain = found(tmp_path / "a.parquet", window="1m")
 
     def refuse(*_: Any) -> None:
@@ -163,7 +161,7 @@ def test_damage_is_an_error_or_other_rows(file: bytes, changes: list[tuple[float
 def test_a_codec_that_does_not_exist_is_no_end_of_the_process(tmp_path: Path) -> None:
     """pyarrow aborts if it is asked for such a codec. The bytes of a page say how they are compressed."""
     rows = make_rows(300)
-    pq.write_table(pa.table({"src": [row.src for row in rows], "dst": [row.dst for row in rows]}), tmp_path / "a")
+    pq.write_table(arrow_table(rows), tmp_path / "a")
     file = bytearray((tmp_path / "a").read_bytes())
     footer = len(file) - 8 - int.from_bytes(file[-8:-4], "little")
     for name in (b"src", b"dst"):  # a list of one name, then the codec
@@ -271,10 +269,9 @@ def test_loops_stay_within_their_memory() -> None:
 
 def test_rows_without_a_time_are_bad_and_shown_where_all_addresses_are_good(tmp_path: Path) -> None:
     rows = make_rows(300)
-    times: list[int | None] = [row.time for row in rows]
-    times[7] = None
-    ends = {"src": [row.src for row in rows], "dst": [row.dst for row in rows]}
-    pq.write_table(pa.table({**ends, "time": times}), tmp_path / "a.parquet")
+    stamps = times(rows)
+    stamps[7] = None
+    pq.write_table(arrow_table(rows, time=stamps), tmp_path / "a.parquet")
     run = scan(tmp_path / "a.parquet", window="all")
     list(run)
     assert (run.counters.rows, run.counters.bad_rows) == (300, 1)
@@ -283,8 +280,7 @@ def test_rows_without_a_time_are_bad_and_shown_where_all_addresses_are_good(tmp_
 
 def test_fewer_times_than_addresses_are_left_to_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = make_rows(300)
-    ends = {"src": [row.src for row in rows], "dst": [row.dst for row in rows]}
-    pq.write_table(pa.table({**ends, "time": [row.time for row in rows]}), tmp_path / "a.parquet")
+    pq.write_table(arrow_table(rows, time=times(rows)), tmp_path / "a.parquet")
     whole = ParquetReader._table
 
     def table(reader: Any, groups: Any, columns: list[str]) -> Any:

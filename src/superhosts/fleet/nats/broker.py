@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import importlib.metadata
 import json
 import math
@@ -22,11 +21,11 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from superhosts.core.files import exposure_warning, write_private
+from superhosts.core.files import exposure_warning, hold_folder, output_errors, write_private
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
 from superhosts.fleet.link import Say, retry_delay
@@ -90,13 +89,12 @@ class Broker:
         self._name = f"superhosts-{secrets.token_hex(6)}"  # to recognise a foreign server on the port
         self._host, self._port = parse_listen(listen)
         self._config, self._log = self.folder / enrolment.CONFIG, self.folder / "nats.log"
-        self._lock: IO[bytes] | None = None
+        self._lock: IO[str] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._stop, self._ready, self._reloading = threading.Event(), threading.Event(), threading.Lock()
         self._failure: SuperhostsError | None = None
         self._seen: tuple[int, int] | None = None  # the state of the file of sites when last read
-        self._outgoing: dict[str, str] = {}  # replaced keys that are accepted for a while, by site
         self._expiry = math.inf  # when the server has to forget a key that was replaced
         self._admitted: frozenset[str] | None = None
 
@@ -109,10 +107,6 @@ class Broker:
         """Return True if every site needs a key: from the first enrolment on, even when the last site is revoked."""
         return self.exposed or (self.folder / enrolment.SITES).exists()
 
-    @property
-    def sites(self) -> dict[str, str]:
-        return enrolment.read_sites(self.folder)
-
     def admitted(self) -> frozenset[str] | None:
         """Return the sites that the server admits; None if it admits everybody."""
         return self._admitted
@@ -122,24 +116,24 @@ class Broker:
         """How the hub itself connects: with its own key, over the loopback interface if possible."""
         scheme = "tls" if self._tls else "nats"
         url = f"{scheme}://{format_address(local_host(self._host), self._port)}"
-        cert, key = (self._tls.cert, self._tls.key) if self._tls else (None, None)
+        options = NatsOptions(url, nkey=enrolment.hub_key(self.folder)[0], timing=self._timing)
+        if self._tls is None:
+            return options
         # The hub trusts exactly the certificate that it gave the broker; its name may be that of another interface.
-        tls: Any = {"tls_ca": cert, "tls_cert": cert, "tls_key": key, "pinned": cert is not None}
-        return NatsOptions(url, nkey=enrolment.hub_key(self.folder)[0], **tls, timing=self._timing)
+        cert, key = self._tls.cert, self._tls.key
+        return replace(options, tls_ca=cert, tls_cert=cert, tls_key=key, pinned=True)
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises UsageError, with the server's messages, if it does not start."""
         binary = self._binary or find_server()
-        if self.exposed and not self.sites:
+        if self.exposed and not enrolment.read_sites(self.folder):
             raise UsageError(
                 f"--listen {format_address(self._host, self._port)} can be reached by others, and no site is enrolled: "
                 "enroll the sites first, or listen on 127.0.0.1"
             )
         try:
-            self._start(binary)
-        except OSError as error:
-            self.stop()
-            raise OutputError(f"{self.folder}: {error.strerror or error}") from None
+            with output_errors(self.folder):
+                self._start(binary)
         except BaseException:
             self.stop()
             raise
@@ -148,12 +142,7 @@ class Broker:
         self._stop.clear()
         self._ready.clear()
         self._failure = None
-        enrolment.private_folder(self.folder)
-        self._lock = enrolment.open_private(self.folder / ".lock")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{self.folder}: another hub runs its broker here") from None
+        self._lock = hold_folder(self.folder)
         end_leftover(self.folder / "nats.pid", self._config, self._say)
         queue = self.folder / "store" / "jetstream" / "$G"
         if queue.exists():  # of a release without accounts
@@ -316,7 +305,7 @@ class Broker:
             raise UsageError(str(error)) from None
         return bool(info.get("jetstream"))
 
-    def config(self, sites: dict[str, str] | None) -> dict[str, Any]:
+    def config(self, sites: dict[str, list[str]] | None) -> dict[str, Any]:
         """Return the server's configuration, with the keys of sites; None admits everybody."""
         config: dict[str, Any] = {
             "server_name": self._name,
@@ -338,23 +327,25 @@ class Broker:
         if self._tls is not None:
             config["tls"] = tls_config(self._tls)
             self.options.context()  # refuses an invalid certificate, or one that does not match the key
-        config["accounts"] = enrolment.accounts(enrolment.hub_key(self.folder)[1], sites, self._outgoing)
+        config["accounts"] = enrolment.accounts(enrolment.hub_key(self.folder)[1], sites)
         if sites is None:
             config["no_auth_user"] = enrolment.ANYONE
         return config
 
     def _write_config(self) -> None:
         self._seen = _stamp(self.folder / enrolment.SITES)
-        sites = self.sites if self.guarded else None
-        outgoing = enrolment.read_outgoing(self.folder, time.time())
-        self._outgoing = {site: each.key for site, each in outgoing.items()}
+        known, now = enrolment.list_sites(self.folder), time.time()
+        keys = {site: each.keys(now) for site, each in known.items()}
+        sites = {site: accepted for site, accepted in keys.items() if accepted} if self.guarded else None
         config = self.config(sites)
         for secret in (enrolment.hub_key(self.folder)[0], *([self._tls.key] if self._tls else [])):
             if warning := exposure_warning(secret):
                 self._say(warning)
         write_private(self._config, json.dumps(config, indent=1) + "\n")  # its configuration language accepts JSON
         self._admitted = None if sites is None else frozenset(sites)
-        self._expiry = min((each.until for each in outgoing.values()), default=math.inf)
+        self._expiry = min(
+            (each.old_key_until for each in known.values() if each.old_key_until > now), default=math.inf
+        )
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from superhosts.errors import MissingExtraError, UsageError
+from superhosts.core.files import os_errors
+from superhosts.errors import UsageError, import_extra
 from superhosts.fleet.names import check_site
 
 
@@ -177,20 +178,14 @@ class Token:
             raise UsageError(f"{place}: a token of version {int(found[1])}, and {VERSION} is needed: upgrade {side}")
         packed = _unpack(found[2], place)
         try:
-            inflated = zlib.decompressobj()
-            content = json.loads(inflated.decompress(packed, LONGEST))
-            key = content.get("key")
-            return cls(
-                check_site(_text(content, "site"), place),
-                _text(content, "url"),
-                _text(content, "seed"),
-                None if key is None else base64.b64decode(_text(content, "key"), validate=True),
-                None if content.get("ca") is None else _text(content, "ca"),
-            )
-        except UsageError:
-            raise
-        except (AttributeError, KeyError, ValueError, RecursionError, zlib.error) as error:
+            content = json.loads(zlib.decompressobj().decompress(packed, LONGEST))
+            site, url, seed = (_text(content[name]) for name in ("site", "url", "seed"))
+            key, ca = (None if content.get(name) is None else _text(content[name]) for name in ("key", "ca"))
+            token = cls(site, url, seed, None if key is None else base64.b64decode(key, validate=True), ca)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError, zlib.error) as error:
             raise UsageError(f"{place}: a token without what an edge needs ({type(error).__name__})") from None
+        check_site(token.site, place)
+        return token
 
 
 def _unpack(text: str, place: str) -> bytes:
@@ -214,10 +209,9 @@ def _check(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=CHECK, person=b"superhosts join").digest()
 
 
-def _text(content: dict[str, Any], name: str) -> str:
-    value = content[name]
+def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(name)
+        raise ValueError
     return value
 
 
@@ -229,10 +223,8 @@ def make_key() -> tuple[str, str]:
 
 def public_key(path: Path) -> str:
     """Return the public key of a seed in a file. Raises UsageError if the file has none."""
-    try:
+    with os_errors(f"{path}: cannot be read", UsageError):
         return _public_half(path.read_bytes().strip(), str(path))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _public_half(seed: bytes, place: str) -> str:
@@ -244,11 +236,7 @@ def _public_half(seed: bytes, place: str) -> str:
 
 
 def _nkeys() -> Any:
-    try:
-        import nkeys
-    except ImportError:
-        raise MissingExtraError("keys for a broker", "fleet") from None
-    return nkeys
+    return import_extra("keys for a broker", "fleet", "nkeys")
 
 
 def format_address(host: str, port: int) -> str:

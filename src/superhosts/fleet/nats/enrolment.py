@@ -20,10 +20,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
-from superhosts.core.files import read_json, write_json, write_private
+from superhosts.core.files import make_folder, read_json, write_json, write_private
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError, UsageError
@@ -31,16 +30,54 @@ from superhosts.fleet.names import check_site
 from superhosts.fleet.nats.credentials import NatsOptions, Token, format_address, local_host, make_key, public_key
 from superhosts.fleet.nats.messages import CHUNKS, QUESTIONS
 
-SITES = "sites.json"  # site → public key
-OUTGOING = "sites-outgoing.json"  # site → the key that was replaced, and until when it is accepted
-HISTORY = "sites-history.json"  # site → when it was enrolled and revoked; for people, nothing depends on it
+SITES = "sites.json"  # site → Enrolment
 HUB_SEED = "hub.nk"
 CONFIG = "nats.conf"  # the server's configuration, in the broker's folder
 JOIN_FILE = "join.json"  # the address for edges, saved at the first enrolment
 HUB, ANYONE = "hub", "anyone"  # the hub's account; the user without a key
 PORT = 4222  # the default of NATS
 CONNECTIONS, SUBSCRIPTIONS = 16, 64  # limits of a site; an edge needs one connection and two subscriptions
-NO_KEYS: Mapping[str, str] = MappingProxyType({})
+
+
+class Enrolment(NamedTuple):
+    """A site that is enrolled or was revoked; None where something is not known, or is none."""
+
+    enrolled: str | None = None  # times as text, for people
+    revoked: str | None = None
+    key: str | None = None  # the public half; None: revoked
+    old_key: str | None = None  # was replaced
+    old_key_until: float = 0.0  # seconds since 1970; until then the old key is accepted
+
+    def keys(self, now: float) -> list[str]:
+        """Return the public keys that are accepted."""
+        old = self.old_key if now < self.old_key_until else None
+        return [key for key in (self.key, old) if key is not None]
+
+
+def list_sites(folder: Path) -> dict[str, Enrolment]:
+    """Return all sites that are enrolled or were revoked. Earlier releases stored the key alone."""
+    path = folder / SITES
+    try:
+        content = read_json(path)
+        if content is None and not path.exists():
+            return {}
+        return {check_site(site): _parse(entry) for site, entry in content.items()}
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (AttributeError, TypeError, ValueError):
+        raise UsageError(f"{path}: damaged; restore it, or remove it and enroll the sites again") from None
+
+
+def _parse(entry: Any) -> Enrolment:
+    *texts, until = found = Enrolment(key=entry) if isinstance(entry, str) else Enrolment(**entry)
+    if not isinstance(until, int | float) or not all(isinstance(text, str | None) for text in texts):
+        raise ValueError
+    return found
+
+
+def read_sites(folder: Path) -> dict[str, str]:
+    """Return the public keys of the enrolled sites."""
+    return {site: each.key for site, each in list_sites(folder).items() if each.key is not None}
 
 
 def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
@@ -50,53 +87,59 @@ def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
     """
     check_site(site, "SITE")
     with _changing(folder) as sites:
-        return _give_key(folder, site, sites, seed or seed_of(folder, site), None)
+        return _give_key(folder, site, sites, seed or seed_of(folder, site))
 
 
 def rotate(folder: Path, site: str, grace: float = 0.0) -> Path:
     """Replace the key of an enrolled site, as `enroll` does; the old key works for another `grace` seconds."""
     with _changing(folder) as sites:
-        outgoing = Outgoing(_enrolled_key(site, sites), time.time() + grace) if grace > 0 else None
-        return _give_key(folder, site, sites, seed_of(folder, site), outgoing)
+        old, until = _enrolled(site, sites).key, time.time() + grace
+        return _give_key(folder, site, sites, seed_of(folder, site), *((old, until) if grace > 0 else ()))
+
+
+def _give_key(
+    folder: Path, site: str, sites: dict[str, Enrolment], target: Path, old: str | None = None, until: float = 0.0
+) -> Path:
+    secret, public = make_key()
+    make_folder(target.parent)
+    write_private(target, secret + "\n")
+    _write(folder, {**sites, site: Enrolment(_now(), None, public, old, until)})
+    return target
 
 
 def unenroll(folder: Path, site: str) -> None:
     """Revoke a site's key: its edge is rejected from then on."""
     with _changing(folder) as sites:
-        _enrolled_key(site, sites)
-        _write_outgoing(folder, site, None)
-        write_json(folder / SITES, {name: key for name, key in sites.items() if name != site})
-        _note(folder, site, {**_history(folder).get(site, {}), "revoked": _now()})
+        _write(folder, {**sites, site: Enrolment(_enrolled(site, sites).enrolled, _now())})
         for secret in (seed_of(folder, site), token_of(folder, site)):
             secret.unlink(missing_ok=True)  # of no use any more, and easily taken for a key that works
 
 
 @contextmanager
-def _changing(folder: Path) -> Iterator[dict[str, str]]:
+def _changing(folder: Path) -> Iterator[dict[str, Enrolment]]:
     """Yield the sites to one command at a time that changes them."""
     try:
-        private_folder(folder)
+        make_folder(folder)
         with open_private(folder / ".sites.lock") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield read_sites(folder)
+            yield list_sites(folder)
     except OSError as error:
         raise OutputError(f"{error.filename or folder / SITES}: cannot be written: {error.strerror}") from None
 
 
-def _give_key(folder: Path, site: str, sites: dict[str, str], target: Path, outgoing: Outgoing | None) -> Path:
-    secret, public = make_key()
-    private_folder(target.parent)
-    _write_outgoing(folder, site, outgoing)
-    write_private(target, secret + "\n")
-    write_json(folder / SITES, {**sites, site: public})
-    _note(folder, site, {"enrolled": _now(), "revoked": None})
-    return target
+def _write(folder: Path, sites: Mapping[str, Enrolment]) -> None:
+    write_json(folder / SITES, {site: each._asdict() for site, each in sites.items()})
 
 
-def _enrolled_key(site: str, sites: Mapping[str, str]) -> str:
-    if site not in sites:
-        raise UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(sorted(sites)) or 'none'}")
+def _enrolled(site: str, sites: Mapping[str, Enrolment]) -> Enrolment:
+    known = sorted(name for name, each in sites.items() if each.key is not None)
+    if site not in known:
+        raise UsageError(f"{site!r} is not enrolled; enrolled are: {', '.join(known) or 'none'}")
     return sites[site]
+
+
+def _now() -> str:
+    return iso_time(time.time_ns() // SECOND * SECOND)
 
 
 def seed_of(folder: Path, site: str) -> Path:
@@ -107,88 +150,20 @@ def token_of(folder: Path, site: str) -> Path:
     return folder / "seeds" / f"{site}.token"
 
 
-def read_sites(folder: Path) -> dict[str, str]:
-    path = folder / SITES
-    try:
-        content = read_json(path)
-        if content is None and not path.exists():
-            return {}
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content.values()):
-        raise UsageError(f"{path}: damaged; restore it, or remove it and enroll the sites again")
-    return {check_site(site): key for site, key in content.items()}
-
-
-class Outgoing(NamedTuple):
-    key: str
-    until: float  # seconds since 1970
-
-
-def read_outgoing(folder: Path, now: float) -> dict[str, Outgoing]:
-    """Return the keys that were replaced and are accepted for a while, by site."""
-    found = {}
-    for site, entry in _tables(folder / OUTGOING).items():
-        key, until = entry.get("key"), entry.get("until")
-        if isinstance(key, str) and isinstance(until, int | float) and until > now:
-            found[site] = Outgoing(key, float(until))
-    return found
-
-
-def _write_outgoing(folder: Path, site: str, entry: Outgoing | None) -> None:
-    """Note which older key of a site is accepted for a while; None: none is."""
-    kept = {**read_outgoing(folder, time.time()), site: entry}
-    if entry is not None or (folder / OUTGOING).exists():
-        write_json(folder / OUTGOING, {name: each._asdict() for name, each in kept.items() if each is not None})
-
-
-class Enrolment(NamedTuple):
-    """A site that is enrolled or was revoked; times as text, None where they are not known."""
-
-    site: str
-    enrolled: str | None
-    revoked: str | None
-    key: str | None  # the public half of the key that counts now
-
-
-def list_sites(folder: Path) -> list[Enrolment]:
-    """Return all sites that are enrolled or were revoked, by name. Sites of older versions have no times."""
-    sites, history = read_sites(folder), _history(folder)
-    found = []
-    for site in sorted({*sites, *history}):
-        times = history.get(site, {})
-        revoked = None if site in sites else times.get("revoked")
-        if site in sites or revoked is not None:
-            found.append(Enrolment(site, times.get("enrolled"), revoked, sites.get(site)))
-    return found
-
-
-def _history(folder: Path) -> dict[str, dict[str, str | None]]:
-    return _tables(folder / HISTORY)
-
-
-def _note(folder: Path, site: str, times: dict[str, str | None]) -> None:
-    write_json(folder / HISTORY, {**_history(folder), site: times}, durable=False)
-
-
-def _now() -> str:
-    return iso_time(time.time_ns() // SECOND * SECOND)
-
-
 def hub_key(folder: Path) -> tuple[Path, str]:
     """Return the file with the hub's secret key, and the public key; the pair is created at the first start."""
     path = folder / HUB_SEED
     if not path.exists():
-        private_folder(folder)
+        make_folder(folder)
         write_private(path, make_key()[0] + "\n")
     return path, public_key(path)
 
 
-def accounts(hub: str, sites: Mapping[str, str] | None, outgoing: Mapping[str, str] = NO_KEYS) -> dict[str, Any]:
+def accounts(hub: str, sites: Mapping[str, list[str]] | None) -> dict[str, Any]:
     """Return the accounts of a broker's configuration: the hub with all permissions, each site with its own few.
 
-    A site may have a second key, an `outgoing` one. Without sites no key is needed: every client is in the hub's
-    account, as the user `ANYONE`.
+    `sites` has the keys of each site. Without sites no key is needed: every client is in the hub's account, as the user
+    `ANYONE`.
     """
     users: list[dict[str, Any]] = [{"nkey": hub}]
     if sites is None:
@@ -198,8 +173,7 @@ def accounts(hub: str, sites: Mapping[str, str] | None, outgoing: Mapping[str, s
         "users": users,
         "exports": [{"service": CHUNKS}, {"service": QUESTIONS}, {"stream": "superhosts.to.*"}],
     }
-    keys = {site: [key, *filter(None, [outgoing.get(site)])] for site, key in sorted((sites or {}).items())}
-    return {HUB: ours, **{f"site-{site}": _account(site, of_site) for site, of_site in keys.items()}}
+    return {HUB: ours, **{f"site-{site}": _account(site, keys) for site, keys in sorted((sites or {}).items())}}
 
 
 def _account(site: str, keys: list[str]) -> dict[str, Any]:
@@ -219,14 +193,6 @@ def open_private(path: Path) -> IO[bytes]:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(handle, 0o600)
     return os.fdopen(handle, "wb")
-
-
-def private_folder(folder: Path) -> None:
-    """Create a folder that only its owner can access; leave an existing one as it is."""
-    if not folder.is_dir():
-        private_folder(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        folder.chmod(0o700)  # whatever the umask
 
 
 class HubAddress(NamedTuple):
@@ -300,8 +266,3 @@ def _authority(tls: dict[str, Any]) -> Path | None:
 
 def _table(content: Any) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
-
-
-def _tables(path: Path) -> dict[str, Any]:
-    """Return the tables of a file, by site."""
-    return {site: entry for site, entry in _table(read_json(path)).items() if isinstance(entry, dict)}

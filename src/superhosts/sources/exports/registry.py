@@ -399,15 +399,8 @@ class TemplateFile:
         self._has_failed = False
 
     def load(self, registry: Registry) -> None:
-        def fits(content: Any) -> bool:
-            try:
-                _load(content, registry)
-            except (LookupError, OverflowError, TypeError, ValueError):
-                return False
-            return True
-
         try:
-            read_state(self._path, fits, self._warn)
+            read_state(self._path, lambda content, _place: _load(content, registry), self._warn)
         except (OutputError, OSError) as error:
             self._warn(str(error))
         registry.changed = False

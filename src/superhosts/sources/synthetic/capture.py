@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from superhosts.core import defaults
 from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.pairs import PacketBatch, PacketBlock
-from superhosts.core.text import setting
-from superhosts.core.units import SECOND, parse_count, parse_duration
-from superhosts.errors import MissingExtraError, OutputError, UsageError
+from superhosts.core.units import SECOND, parse_count
+from superhosts.errors import OutputError, UsageError, import_extra
 from superhosts.jit.cache import compiled
-from superhosts.sources.synthetic.traffic import Family, Traffic, packet_blocks
-from superhosts.sources.synthetic.truth import Row, Tally, is_truth, write_rows
+from superhosts.sources.synthetic.source import make_traffic
+from superhosts.sources.synthetic.traffic import Family, packet_blocks
+from superhosts.sources.synthetic.truth import Row, Truth, is_truth, write_rows
 
 KINDS = (".pcap.zst", ".pcap", ".parquet")
 ZSTD_LEVEL = 1
@@ -79,7 +79,7 @@ def is_written_here(path: Path) -> bool:
 
     kind = capture_kind(path)
     if kind == ".parquet":
-        pa, pq = _arrow()
+        pa, pq = (import_extra("writing .parquet", "tables", name) for name in ("pyarrow", "pyarrow.parquet"))
         with contextlib.suppress(OSError, pa.ArrowException):
             return list(pq.read_schema(path).names) == ["time", "src", "dst"]
         return False
@@ -96,7 +96,7 @@ def _opened(part: Path, kind: str) -> Iterator[Callable[[PacketBlock], None]]:
     import zstandard
 
     if kind == ".parquet":
-        pa, pq = _arrow()
+        pa, pq = (import_extra("writing .parquet", "tables", name) for name in ("pyarrow", "pyarrow.parquet"))
         schema = pa.schema([("time", pa.timestamp("ns", "UTC")), ("src", pa.string()), ("dst", pa.string())])
         with pq.ParquetWriter(part, schema, compression="zstd") as writer:
             yield lambda block: writer.write_table(pa.table(_columns(block, pa), schema=schema))
@@ -109,15 +109,6 @@ def _opened(part: Path, kind: str) -> Iterator[Callable[[PacketBlock], None]]:
         with part.open("wb") as packed, compressor.stream_writer(packed) as stream:
             stream.write(_FILE_HEADER)
             yield lambda block: _write_all(stream, pack_block(block).data)
-
-
-def _arrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtraError("writing .parquet", "tables") from None
-    return pa, pq
 
 
 def _write_all(file: Any, data: memoryview) -> None:
@@ -249,37 +240,19 @@ def synth(
     >>> made.truth[0]["host"], made.truth[0]["peers"]
     """
     path = Path(out)
-    traffic = make_traffic(flows, packets, windows, super_hosts, seed, family, window)
-    tally = Tally(traffic, parse_count(truth_min), ipv6_prefix, ipv4_prefix)
+    traffic = make_traffic(
+        flows=flows,
+        packets=packets,
+        windows=windows,
+        super_hosts=super_hosts,
+        seed=seed,
+        family=family,
+        window=window,
+    )
+    truth = Truth(traffic, parse_count(truth_min), ipv6_prefix, ipv4_prefix)
     for each in () if force else foreign_files(path):
         raise UsageError(f"{each}: is there, and synth did not write it; force=True overwrites it")
-    return write_traffic(path, packet_blocks(traffic), tally)
-
-
-def make_traffic(
-    flows: str | int,
-    packets: str | int,
-    windows: str | int,
-    super_hosts: str | int,
-    seed: int,
-    family: str | int,
-    window: str,
-) -> Traffic:
-    families: dict[str | int, Family] = {4: 4, 6: 6, "4": 4, "6": 6, "both": "both"}
-    if family not in families:
-        raise UsageError(f"{setting('family', family)}: choose 4, 6 or both")
-    length = parse_duration(window)
-    if length % SECOND:
-        raise UsageError(f"{setting('window', window)}: synthetic windows last whole seconds")
-    return Traffic(
-        flows=parse_count(flows),
-        packets=parse_count(packets),
-        windows=parse_count(windows),
-        super_hosts=parse_count(super_hosts),
-        seed=seed,
-        family=families[family],
-        window_seconds=length // SECOND,
-    )
+    return write_traffic(path, packet_blocks(traffic), truth)
 
 
 def foreign_files(capture: Path) -> Iterator[Path]:
@@ -289,18 +262,13 @@ def foreign_files(capture: Path) -> Iterator[Path]:
             yield path
 
 
-def write_traffic(capture: Path, blocks: Iterable[PacketBlock], tally: Tally) -> Synthetic:
-    """Write packets to a capture and the answer, which the tally counts, beside it."""
-    truth = truth_path(capture)
+def write_traffic(capture: Path, blocks: Iterable[PacketBlock], truth: Truth) -> Synthetic:
+    """Write packets to a capture and the answer beside it."""
+    beside = truth_path(capture)
     # The truth's file is opened first: if that fails, no capture without its truth is left behind.
-    with output_errors(truth), replacing(replaceable(truth), durable=False) as part:
-        packets, size = write_capture(capture, _counted(blocks, tally))
-        rows = tally.rows()
+    with output_errors(beside), replacing(replaceable(beside), durable=False) as part:
+        packets, size = write_capture(capture, blocks)
+        rows, supers = truth.rows()
         write_rows(part, rows)
-    return Synthetic(capture, truth, packets, tally.flows, tally.super_hosts, size, rows)
-
-
-def _counted(blocks: Iterable[PacketBlock], tally: Tally) -> Iterator[PacketBlock]:
-    for block in blocks:
-        tally.add(block)
-        yield block
+    flows = truth.traffic.flows * truth.traffic.windows
+    return Synthetic(capture, beside, packets, flows, supers, size, rows)

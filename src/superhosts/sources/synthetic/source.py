@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from superhosts.core.pairs import PacketBlock
+from superhosts.core.text import setting
 from superhosts.core.units import SECOND, parse_count, parse_duration
 from superhosts.errors import UsageError
 from superhosts.sources.base import Scheme, Source
@@ -41,6 +42,18 @@ def open_synthetic(text: str) -> Source:
     except UsageError as error:
         raise UsageError(f"{text}: {error}") from None
     return SyntheticSource(text, traffic, share, part)
+
+
+def make_traffic(**given: str | int) -> Traffic:
+    """Return the traffic that words like those of an input describe, given as options."""
+    values: dict[str, Any] = {}
+    for word, value in given.items():
+        name, read = _WORDS[word]
+        try:
+            values[name] = read(str(value))
+        except UsageError as error:
+            raise UsageError(f"{setting(word, value)}: {error}") from None
+    return Traffic(**values)
 
 
 class SyntheticSource(Source):
@@ -78,7 +91,9 @@ class SyntheticSource(Source):
 
 
 def _family(text: str) -> Any:
-    return int(text) if text in ("4", "6") else text
+    if text not in ("4", "6", "both"):
+        raise UsageError("choose 4, 6 or both")
+    return text if text == "both" else int(text)
 
 
 def _seconds(text: str) -> int:

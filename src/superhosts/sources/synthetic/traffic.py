@@ -215,37 +215,6 @@ def interleave(pieces: NDArray[np.uint32], left: NDArray[np.int32], active: int,
     return order
 
 
-@compiled
-def insert_rows(
-    rows: NDArray[np.uint64], table: NDArray[np.int32], kept: NDArray[np.uint64], count: int, ids: NDArray[np.int32]
-) -> int:
-    """Add rows to a hash set of `count` rows in `kept`; ids[i] is where row i stands there. Returns the new count."""
-    mask = np.uint64(len(table) - 1)
-    width = rows.shape[1]
-    for i in range(len(rows)):
-        slot = np.uint64(width)
-        for column in range(width):
-            slot = mix(slot ^ rows[i, column])
-        slot &= mask
-        while True:
-            entry = table[slot]
-            if entry < 0:
-                table[slot] = count
-                for column in range(width):
-                    kept[count, column] = rows[i, column]
-                ids[i] = count
-                count += 1
-                break
-            same = True
-            for column in range(width):
-                same &= kept[entry, column] == rows[i, column]
-            if same:
-                ids[i] = entry
-                break
-            slot = (slot + np.uint64(1)) & mask
-    return count
-
-
 EXPONENT = 1.05  # of the Pareto tail
 CAP = 200_000  # peers of the largest host
 SHOULDER = 256  # the tail goes down to here, flows permitting

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn, Ends
-from superhosts.core.columns.column import Column
+from superhosts.core.columns.column import Column, Text
 from superhosts.core.columns.hosts import ends_of
 from superhosts.core.columns.readers import as_bytes, from_arrow, import_arrow, is_text
 from superhosts.core.pairs import Times
@@ -199,11 +199,14 @@ def _times(array: Any, column: str, unit: str) -> Times:
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return scale_floats(_filled(array.cast(pyarrow.float64(), safe=False), float("nan")), factor)
     if is_text(kind):
-        raw = as_bytes(array)
+        as_bytes(array)  # A damaged array is an error here.
         for iso in (pyarrow.timestamp("ns"), pyarrow.timestamp("ns", "UTC")):
             with suppress(pyarrow.ArrowException):  # It is not ISO 8601 throughout.
                 return _scaled(array.cast(iso).cast(pyarrow.int64()), 1)
-        return parse_times(raw.to_pylist(), unit)
+        texts = from_arrow(array, column)
+        assert isinstance(texts.values, Text)
+        times = parse_times(texts.values, unit)
+        return times if texts.valid is None else np.where(texts.valid, times, NO_TIME)
     if types.is_null(kind):
         return np.full(len(array), NO_TIME)
     raise UsageError(f"column {column!r} has the type {kind}; {_TIMES}")

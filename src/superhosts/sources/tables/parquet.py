@@ -111,7 +111,6 @@ class ParquetReader:
             self._places.close()
             raise
         self.has_time = bool(self._wanted.time)
-        self._files: dict[tuple[str, ...], list[Any]] = {(): [first]}  # that no thread reads, by their dictionaries
         self._rows_read = 0
         workers = min(thread_count(options.threads), MOST_THREADS)
         self._pool = ThreadPoolExecutor(workers, "read rows")
@@ -140,7 +139,6 @@ class ParquetReader:
     def close(self) -> None:
         self._tasks.close()
         self._pool.shutdown(cancel_futures=True)
-        self._files.clear()
         self._places.close()
 
     def _open_file(self, metadata: Any = None, file: Any = None, **options: Any) -> Any:
@@ -207,15 +205,8 @@ class ParquetReader:
 
     def _table(self, groups: list[Group], columns: list[str]) -> Any:
         with arrow_errors(self._name, WHAT), measured("read"):
-            dictionaries = self._dictionaries(groups)
-            unused = self._files.setdefault(dictionaries, [])
-            try:
-                file = unused.pop()
-            except IndexError:
-                file = self._open_file(self._metadata, read_dictionary=dictionaries)
-            table = file.read_row_groups([group.number for group in groups], columns=columns, use_threads=False)
-            unused.append(file)
-        return table
+            file = self._open_file(self._metadata, read_dictionary=self._dictionaries(groups))
+            return file.read_row_groups([group.number for group in groups], columns=columns, use_threads=False)
 
     def _in_batches(self, group: Group) -> Generator[Future[list[RowBlock]], None, None]:
         with arrow_errors(self._name, WHAT):

@@ -9,8 +9,6 @@ integer may be read there, and what it holds is never used. `end` always lies wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,15 +25,6 @@ _FLAG_OF = np.full(256, -1, np.int64)  # the TCP flag of a letter, -1 if it has 
 for _letters in ("fsrpauec", "FSRPAUEC"):
     _FLAG_OF[list(_letters.encode())] = 1 << np.arange(8)
 _ZEROS, _HIGH_HALVES, _SIX = 0x3030303030303030, 0xF0F0F0F0F0F0F0F0, 0x0606060606060606
-
-
-def joined(texts: Sequence[bytes | None]) -> tuple[Bytes, Places]:
-    """Return texts as one, with `PADDING` bytes behind it, and their places; None is missing."""
-    lengths = np.array([len(text or b"") for text in texts], np.int64)
-    ends = np.cumsum(lengths)
-    begins = np.where([text is None for text in texts], -1, ends - lengths) if texts else ends
-    data = np.frombuffer(bytearray(b"".join(filter(None, texts)) + bytes(PADDING)), np.uint8)
-    return data, np.stack([begins, ends], axis=1)
 
 
 def spread(byte: int) -> np.uint64:

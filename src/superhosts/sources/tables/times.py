@@ -11,15 +11,15 @@ Times before 1970 and after 2261 (numbers of columns: 2262) are no times (`NO_TI
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.columns.addresses import Rows
+from superhosts.core.columns.column import Text
 from superhosts.core.pairs import Times
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at
-from superhosts.sources.tables.textscan import Places, joined
+from superhosts.sources.tables.textscan import PADDING
 
 NO_TIME = -(1 << 63)  # in a column of times: this row has none
 ANY_UNIT = 15  # by the magnitude
@@ -81,22 +81,30 @@ def scale_floats(numbers: NDArray[np.float64], factor: int) -> Times:
     return times
 
 
-def parse_times(texts: Sequence[bytes | None], unit: str) -> Times:
-    """Return the times of a column of text; None is missing."""
-    data, places = joined([None if text is None else text.strip(b' \t\r\n"') for text in texts])
-    times = np.empty(len(places), np.int64)
-    read_times(data, places, UNIT_DIGITS[unit], times)
+def parse_times(text: Text, unit: str) -> Times:
+    """Return the times of a column of text, without the blanks and quotes around them."""
+    padded = np.append(text.data, np.zeros(PADDING, np.uint8))
+    times = np.empty(len(text.starts), np.int64)
+    read_times(padded, text.starts, text.ends, UNIT_DIGITS[unit], times)
     return times
 
 
 @compiled
-def read_times(data: NDArray[np.uint8], places: Places, unit: int, times: Times) -> None:
+def _is_margin(byte: int) -> bool:
+    return byte in (32, 9, 13, 10, 34)  # blank, tab, line break, quote
+
+
+@compiled
+def read_times(data: NDArray[np.uint8], starts: Rows, ends: Rows, unit: int, times: Times) -> None:
     """Read the times of texts, which have `PADDING` bytes behind them."""
     base = data.ctypes.data
     for i in range(len(times)):
-        times[i] = NO_TIME
-        if places[i, 0] >= 0:
-            times[i] = parse_time(base + places[i, 0], base + places[i, 1], unit)
+        begin, end = base + starts[i], base + ends[i]
+        while end > begin and _is_margin(byte_at(end - 1)):
+            end -= 1
+        while begin < end and _is_margin(byte_at(begin)):
+            begin += 1
+        times[i] = parse_time(begin, end, unit)
 
 
 @compiled

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from superhosts.errors import MissingExtraError
+from superhosts.errors import import_extra
 
 if TYPE_CHECKING:
     from superhosts.ui.top.app import TopApp
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 def load_app() -> type[TopApp]:
     """Return the program. Raise MissingExtraError if Textual is not installed."""
-    try:
-        import textual  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("superhosts top", "top") from error
+    import_extra("superhosts top", "top", "textual")
     from superhosts.ui.top.app import TopApp
 
     return TopApp
