@@ -124,6 +124,6 @@ def host_gpu(**settings: Any) -> Iterator[HostGpu]:
         try:
             yield stand_in
         finally:
-            driver.leave()
+            vars(driver._this_thread).clear()
             for each in known:
                 each.cache_clear()

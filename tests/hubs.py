@@ -26,6 +26,10 @@ SITES = ("ams", "fra", "nyc")
 Accept = Callable[[Path, str, str], Receipt]
 
 
+def make_archive(folder: Path, *, keep: float = 1e9, say: Callable[[str], None] = print, **options: Any) -> Archive:
+    return Archive(folder / "archive", keep=keep, key=None, say=say, **{"site": "hub", "with_sites": False, **options})
+
+
 class Node:
     def __init__(
         self,

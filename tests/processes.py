@@ -185,6 +185,16 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
+def windows_in(path: Path) -> int:
+    return len({row["window_start"] for row in rows(path)})
+
+
+def status_of(folder: Path) -> dict[str, Any]:
+    """Return the status file of a hub or an edge, empty if it is not there yet."""
+    path = folder / "status.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
 def broker_pid(folder: Path) -> int | None:
     """Return the process id of a hub's embedded broker, or None if it is not running or the id was reused."""
     try:

@@ -37,7 +37,7 @@ def test_the_page_of_the_wire_has_subjects_and_headers() -> None:
     named = set(first_cells(WIRE))
     assert {messages.CHUNKS.replace("*", "SITE"), messages.QUESTIONS.replace("*", "SITE")} <= named
     chunk = messages.Chunk("20261114T120000Z-5m-ams-1a2b3c4d5e6f7081.cube", 0, 10, 10)
-    told = messages.PeerInfo(messages.WIRE, "1", 1, messages.Spooled(1, 1), "notice").headers()
+    told = messages.PeerInfo(messages.WIRE, "1", 1, (1, 1), "notice").headers()
     assert {*chunk.headers("1"), *told} <= named
     assert f"the version of the messages: {messages.wire_text(messages.WIRE)}" in WIRE
     assert {MERGED, REFUSED, RESEND} <= named

@@ -15,7 +15,7 @@ import pytest
 import superhosts as sh
 from faults import system_call
 from fleets import damage, make_odd, make_sketch, write_parcel
-from hubs import Node, three, union_of
+from hubs import Node, make_archive, three, union_of
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
@@ -24,10 +24,6 @@ from traffic import content
 
 KEY = "20261114T120000Z-5m"
 LARGER = Settings(memory="128KiB", device="cpu", threads=1)
-
-
-def make_archive(tmp_path: Path, *, with_sites: bool = False) -> Archive:
-    return Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=with_sites, key=None, say=print)
 
 
 def make_node(tmp_path: Path, **options: Any) -> Node:
@@ -262,7 +258,7 @@ def put_old(archive: Archive, day: int, name: str = "hub.cube") -> Path:
 
 def test_a_day_that_cannot_be_swept_is_said_once_and_the_next_ones_go(tmp_path: Path):
     said: list[str] = []
-    archive = Archive(tmp_path / "archive", keep=1e6, site="hub", with_sites=True, key=None, say=said.append)
+    archive = make_archive(tmp_path, keep=1e6, with_sites=True, say=said.append)
     stuck = [put_old(archive, 1), put_old(archive, 1, "ams.cube")]
     later = [put_old(archive, day) for day in (2, 3)]
 

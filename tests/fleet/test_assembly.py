@@ -126,7 +126,7 @@ def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(
             taking = asyncio.create_task(arrival.take(first))
             await writing.reached()
         arrival.admitted = frozenset({"fra"})
-        await arrival.receiver.expel()
+        await arrival.receiver.assembler.look_after()
         writing.go_on()
         await taking
         await arrival.receiver.assembler.jobs.finish()

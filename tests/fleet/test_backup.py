@@ -13,7 +13,7 @@ import pytest
 from commands import Run, process
 from fleets import make_sketch, window, write_parcel
 from hubs import SITES, Node, union_of
-from processes import DEADLINE, ending, make_edge, make_hub, rows, wait_for
+from processes import DEADLINE, ending, make_edge, make_hub, rows, wait_for, windows_in
 from processes import Node as Process
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import backup
@@ -144,10 +144,6 @@ def test_a_file_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pyt
         save_state(tmp_path / "gone", tmp_path / "x.tar")
 
 
-def reported_in(path: Path) -> int:
-    return len({row["window_start"] for row in rows(path)})
-
-
 @pytest.mark.slow
 def test_a_real_hub_is_copied_while_it_runs_lost_and_goes_on_elsewhere(tmp_path: Path) -> None:
     """With its sites: the token of an edge works at the new hub, which listens where the old one did."""
@@ -166,7 +162,7 @@ def test_a_real_hub_is_copied_while_it_runs_lost_and_goes_on_elsewhere(tmp_path:
             edge.start()
             assert edge.process is not None
             assert edge.process.wait(DEADLINE) == 0
-            wait_for(lambda windows=windows: reported_in(tmp_path / "found.jsonl") == windows, "all is reported")
+            wait_for(lambda windows=windows: windows_in(tmp_path / "found.jsonl") == windows, "all is reported")
             if node is hub:
                 assert process("backup", tmp_path / "hub.tar", "--state", tmp_path / "hub").status == 0
         found.append(rows(tmp_path / "found.jsonl"))

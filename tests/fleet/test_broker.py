@@ -138,7 +138,7 @@ def test_a_leftover_of_an_earlier_hub_is_ended_and_nobody_else(tmp_path: Path) -
 
 
 def test_two_hubs_do_not_share_a_folder(tmp_path: Path) -> None:
-    with make_broker(tmp_path, []), pytest.raises(UsageError, match="another hub"):
+    with make_broker(tmp_path, []), pytest.raises(UsageError, match="another process is using this folder"):
         make_broker(tmp_path, []).start()
     with make_broker(tmp_path, []):
         pass  # the folder is free again
@@ -170,7 +170,7 @@ def test_a_seed_is_on_disk_before_the_broker_knows_its_site(tmp_path: Path) -> N
     with at_sync(lambda handle: synced.append(os.fstat(handle).st_ino)):
         assert enroll(tmp_path, "ams").exists()
     folders = [path.stat().st_ino for path in (tmp_path / "seeds", tmp_path)]
-    assert [inode for inode in synced if inode in folders] == folders
+    assert [inode for inode in synced if inode in folders][-2:] == folders
 
 
 def test_a_running_server_learns_of_new_and_changed_keys(tmp_path: Path) -> None:

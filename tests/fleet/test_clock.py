@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from fleets import make_sketch, write_parcel
-from hubs import SITES, Node, three
+from hubs import SITES, Node, make_archive, three
 from superhosts.core.pairs import Part, Window
 from superhosts.core.units import SECOND
-from superhosts.fleet.archive import Archive
 from superhosts.fleet.clock import Clock, TimeSource
 from superhosts.fleet.link import MERGED
 from superhosts.fleet.names import SketchId
@@ -38,7 +37,7 @@ def clock() -> Time:
 
 
 def make_node(tmp_path: Path, clock: Time, **options: Any) -> Node:
-    archive = Archive(tmp_path / "archive", keep=30 * DAY, site="hub", with_sites=False, key=None, say=print)
+    archive = make_archive(tmp_path, keep=30 * DAY)
     return Node(tmp_path, archive=archive, times=clock.source, **{"grace": 0.0, "sweep_every": 0.0, **options})
 
 
@@ -207,7 +206,7 @@ def test_a_short_rest_is_no_doubt_and_old_windows_go(tmp_path: Path, clock: Time
 
 def test_one_sweep_removes_one_day_at_most_and_says_so(tmp_path: Path):
     said: list[str] = []
-    archive = Archive(tmp_path / "archive", keep=DAY, site="hub", with_sites=False, key=None, say=said.append)
+    archive = make_archive(tmp_path, keep=DAY, say=said.append)
     for day in range(3):
         sketch = make_sketch("ams", 288 * day)
         path = write_parcel(sketch, tmp_path / "wire")

@@ -14,7 +14,7 @@ from brokers import KeepingIntake, make_spool, noise, running
 from fleets import make_sketch
 from hubs import FakeTime, Node, three, union_of
 from objectstores import BUCKET, S3Server
-from processes import COMMON, INNER, rows, wait_for
+from processes import COMMON, INNER, status_of, wait_for, windows_in
 from processes import Node as Process
 from superhosts.cli._link import find_place
 from superhosts.errors import UsageError
@@ -273,10 +273,6 @@ def test_wrong_urls_are_refused(url: str, message: str):
         find_place(url, "--to")
 
 
-def windows_in(output: Path) -> int:
-    return len({row["window_start"] for row in rows(output)})
-
-
 def test_edge_and_hub_meet_in_a_bucket(tmp_path: Path, url: str):
     key = tmp_path / "key"
     key.write_text("a key of this fleet")
@@ -292,6 +288,6 @@ def test_edge_and_hub_meet_in_a_bucket(tmp_path: Path, url: str):
     assert edge.process.returncode == 0, edge.words
     wait_for(lambda: windows_in(output) == 2, lambda: hub.words)
     hub.end()
-    status = json.loads((tmp_path / "state" / "status.json").read_text())
+    status = status_of(tmp_path / "state")
     assert status["link"]["sketches"] == 2
     assert status["link"]["down"] == ""

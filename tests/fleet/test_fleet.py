@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from processes import (
     packets_in,
     rows,
     sites_traffic,
+    status_of,
     unions,
     wait_for,
     write_captures,
@@ -32,11 +32,6 @@ from superhosts.core.files import hold_folder, read_json
 from superhosts.core.hashing import fingerprint
 
 NEEDS_NATS = "pip install 'superhosts[fleet]'"
-
-
-def status(folder: Path) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = json.loads((folder / "status.json").read_text())
-    return found
 
 
 def test_three_edges_and_a_hub_answer_as_one_process(tmp_path: Path):
@@ -60,8 +55,8 @@ def test_three_edges_and_a_hub_answer_as_one_process(tmp_path: Path):
     for site in SITES:
         spool = tmp_path / f"spool-{site}"
         assert list(spool.glob("*.cube")) == []
-        assert status(spool)["spool"] == {"spooled": 3, "delivered": 3, "refused": 0, "damaged": 0, "dropped": 0}
-    assert status(tmp_path / "hub")["desk"]["accepted"] == 9
+        assert status_of(spool)["spool"] == {"spooled": 3, "delivered": 3, "refused": 0, "damaged": 0, "dropped": 0}
+    assert status_of(tmp_path / "hub")["desk"]["accepted"] == 9
 
 
 @pytest.mark.slow
@@ -79,7 +74,7 @@ def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tm
         assert len(own.read_text().splitlines()) == 1 + 3  # the header, and one host of each window
         edge.start()
         assert edge.process.wait(DEADLINE) == 0
-        assert status(tmp_path / "spool-ams")["spool"]["spooled"] == 0
+        assert status_of(tmp_path / "spool-ams")["spool"]["spooled"] == 0
         hub.end()
     assert "window_start" in found.read_text()
 
@@ -116,7 +111,7 @@ def test_a_live_pipe_loses_at_most_its_open_window_and_says_so(tmp_path: Path):
         wait_for(lambda: len(unions(archive)) == 3, "the fourth is over and delivered")
         edge.process.stdin.close()
         assert edge.process.wait(DEADLINE) == 0
-        assert status(spool)["edge"]["interrupted"] == 1
+        assert status_of(spool)["edge"]["interrupted"] == 1
         rest.start()  # a live edge waits for the hub only for a moment
         assert rest.process is not None
         assert rest.process.wait(DEADLINE) == 0
@@ -139,7 +134,7 @@ def opened(spool: Path) -> int | None:
 
 
 def status_is(spool: Path, part: str, name: str, value: int) -> bool:
-    return (spool / "status.json").exists() and status(spool)[part][name] == value
+    return bool(status_of(spool).get(part, {}).get(name) == value)
 
 
 def record_behind(data: bytes, time: int) -> int:

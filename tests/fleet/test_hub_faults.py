@@ -19,7 +19,7 @@ import pytest
 import superhosts as sh
 from faults import DeadError, at_rename, at_sync, die, fill_disk, system_call
 from fleets import make_sketch, window, write_parcel
-from hubs import SITES, Node, three, union_of
+from hubs import SITES, Node, make_archive, three, union_of
 from processes import wait_for
 from superhosts.core.files import write_json, write_lines
 from superhosts.core.notices import Notice
@@ -43,15 +43,6 @@ from traffic import content
 
 KEY = "20261114T120000Z-5m"
 LARGER = Settings(memory="128KiB", device="cpu", threads=1)
-
-
-def make_archive(folder: Path, said: list[str], *, with_sites: bool = False, site: str = "hub") -> Archive:
-    return Archive(folder, keep=1e6, site=site, with_sites=with_sites, key=None, say=said.append)
-
-
-def raise_full(name: str) -> None:
-    """Fail as an output on a full disk does."""
-    raise OutputError(f"{name}: cannot be written: No space left on device") from OSError(errno.ENOSPC, "No space left")
 
 
 # Kills between two steps.
@@ -101,7 +92,7 @@ def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path):
 
 
 def test_a_window_that_was_being_taken_back_is_taken_back_again(tmp_path: Path):
-    archive = make_archive(tmp_path / "archive", [])
+    archive = make_archive(tmp_path)
     node = Node(tmp_path, sites=("ams",), late=-1.0, archive=archive)
     first, second, _ = three()
     node.step(first)
@@ -228,7 +219,7 @@ def test_what_the_intake_cannot_read_now_is_not_refused(tmp_path: Path, monkeypa
 
 
 def test_an_archived_sketch_that_cannot_be_read_now_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    archive = make_archive(tmp_path / "archive", [], with_sites=True)
+    archive = make_archive(tmp_path, with_sites=True)
     first, second = make_sketch("ams"), make_sketch("ams", base=10_000)
     archive.add_site(write_parcel(first, tmp_path / "wire"))
     with monkeypatch.context() as patch:
@@ -264,7 +255,7 @@ class Fake(Destination):
 
     def _write(self, report: Report) -> None:
         if self.full:
-            raise_full("fake")
+            raise OutputError("fake: cannot be written") from OSError(errno.ENOSPC, "No space left on device")
         self.rows += report.rows
 
 
@@ -388,7 +379,7 @@ def test_a_second_sketch_of_a_site_is_said_once(tmp_path: Path):
 
 
 def test_a_site_with_the_hubs_own_name_keeps_its_sketch_beside_the_union(tmp_path: Path):
-    archive = make_archive(tmp_path / "archive", [], with_sites=True, site="ams")
+    archive = make_archive(tmp_path, with_sites=True, site="ams")
     node = Node(tmp_path, archive=archive)
     sketches = three()
     node.step(*sketches)
@@ -484,7 +475,7 @@ def test_names_of_new_folders_and_merged_sketches_are_synced(tmp_path: Path):
     with at_sync(lambda handle: synced.append(os.fstat(handle).st_ino)):
         WindowStore(tmp_path / "new" / "state")
         assert {path.stat().st_ino for path in (tmp_path, tmp_path / "new", tmp_path / "new" / "state")} <= set(synced)
-        archive = make_archive(tmp_path / "archive", [], with_sites=True)
+        archive = make_archive(tmp_path, with_sites=True)
         synced.clear()
         archive.add_site(write_parcel(make_sketch("ams"), tmp_path / "wire"))
         day = archive.folder / KEY[:8]

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from fleets import NOON, make_sketch, window, write_parcel
-from hubs import SITES, FakeTime, Node
+from hubs import SITES, FakeTime, Node, make_archive
 from superhosts.core.pairs import Window
 from superhosts.core.units import SECOND
 from superhosts.errors import UnreadableError
-from superhosts.fleet.archive import Archive
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.store import Ledger, WindowStore
 
@@ -145,7 +144,7 @@ def test_a_window_that_comes_while_others_are_reported_is_next_but_one_at_most(t
 
 def test_sketches_for_many_windows_of_the_archive_do_not_keep_a_fresh_one_waiting(tmp_path: Path):
     """Windows that are reported again have many sites, too; what counts is whose sketches are new."""
-    archive = Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=False, key=None, say=print)
+    archive = make_archive(tmp_path)
     node = Node(tmp_path, sites=("ams", "fra"), grace=0.0, late=-1.0, archive=archive)
     for number in range(6):
         for site in ("ams", "fra"):

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from fleets import make_sketch, window, write_parcel
-from processes import COMMON, Node, ending, rows, wait_for
+from processes import COMMON, Node, ending, status_of, wait_for, windows_in
 from superhosts.cli._signals import Interruption, sighup_held
 from superhosts.core.files import copy_synced, hold_folder, make_folder, write_json
 from superhosts.core.pairs import Part
@@ -51,15 +51,6 @@ def make_node(tmp_path: Path, *options: str, prefix: tuple[str, ...] = ()) -> No
     return Node(tmp_path / "hub.log", *arguments, *keep, *COMMON, *options, prefix=prefix)
 
 
-def status(tmp_path: Path) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = json.loads((tmp_path / "hub" / "status.json").read_text())
-    return found
-
-
-def windows_in(path: Path) -> int:
-    return len({row["window_start"] for row in rows(path)})
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="needs a small pipe, as Linux has them")
 @pytest.mark.parametrize("format", ["--json", "table"])
@@ -74,7 +65,7 @@ def test_standard_output_that_nobody_reads_keeps_nothing_else(tmp_path: Path, fo
             hub.start(stdout=writer)
         wait_for(lambda: windows_in(tmp_path / "found.jsonl") == 4, "all windows are in the file")
         wait_for(lambda: len(list(tmp_path.glob("archive/*/*.cube"))) == 4, "and in the archive")
-        wait_for(lambda: status(tmp_path)["standard_output"]["waiting"] > 0, "what waits is in the status")
+        wait_for(lambda: status_of(tmp_path / "hub")["standard_output"]["waiting"] > 0, "what waits is in the status")
         assert hub.end(signal.SIGTERM) == 0
         assert reader.read(1)
     assert "NOT READ" in hub.words
@@ -108,7 +99,9 @@ def test_standard_error_that_nobody_reads_keeps_nothing(tmp_path: Path):
         with os.fdopen(write, "wb") as writer:
             hub.start(stderr=writer)
         wait_for(lambda: (tmp_path / "hub" / "status.json").exists(), "it has started")
-        wait_for(lambda: status(tmp_path)["standard_error"]["waiting"] > 0, "lines wait, as the status tells")
+        wait_for(
+            lambda: status_of(tmp_path / "hub")["standard_error"]["waiting"] > 0, "lines wait, as the status tells"
+        )
         write_parcel(crowd(0), tmp_path / "link" / "ams")
         wait_for(lambda: windows_in(tmp_path / "found.jsonl") == 1, "a sketch is taken and reported")
         assert hub.end(signal.SIGTERM) == 0

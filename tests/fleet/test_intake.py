@@ -92,36 +92,27 @@ def test_sketches_of_ipv4_prefixes_are_merged_by_a_hub_of_such_prefixes_alone(tm
     assert (receipt.verdict, receipt.reason) == (REFUSED, "cannot merge: hosts /24 into hosts /32")
 
 
-def test_reasons_are_cut_and_escaped(tmp_path: Path) -> None:
+def test_reasons_and_names_are_cut_and_escaped(tmp_path: Path) -> None:
     node = Node(tmp_path)
     path = honest(tmp_path / "wire")
     part = take_apart(path)[0]["parts"][0]
+    receipts = [node.intake.accept(tmp_path / "none", ESCAPES * 10_000, "ams")]
     for changes in (
         {"parts": [{**part, "detector": ESCAPES * 1000}]},
         {"sites": [ESCAPES * 1000, "ams"]},
         {"counters": [{"site": ESCAPES * 1000}]},
     ):
-        receipt = node.arrive(rewritten(path, **changes), "ams")
+        receipts.append(node.arrive(rewritten(path, **changes), "ams"))
+    # An edge does not trust the text of a receipt.
+    receipts += decode_receipts(json.dumps({"name": NAME, "verdict": REFUSED, "reason": ESCAPES * 100_000}).encode())
+    assert len(receipts) == 5
+    for receipt in receipts:
         assert receipt.verdict == REFUSED
-        assert printable_line(receipt.reason)
-        assert len(receipt.reason) < 20 * MAX_REASON
+        assert printable_line(receipt.name + receipt.reason)
+        assert len(receipt.name + receipt.reason) < 20 * MAX_REASON
         assert len(encode_receipt(receipt)) < 64 << 10
-    assert node.intake.counters.refused == len(node.said) == 3
+    assert node.intake.counters.refused == len(node.said) == 4
     assert all(printable_line(line) for line in node.said)
-
-
-def test_a_name_that_is_none_is_escaped(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    receipt = node.intake.accept(tmp_path / "none", ESCAPES * 10_000, "ams")
-    assert receipt.verdict == REFUSED
-    assert printable_line(receipt.name + receipt.reason)
-    assert len(receipt.name + receipt.reason) < 10_000
-
-
-def test_an_edge_does_not_trust_the_text_of_a_receipt() -> None:
-    (receipt,) = decode_receipts(json.dumps({"name": NAME, "verdict": REFUSED, "reason": ESCAPES * 100_000}).encode())
-    assert printable_line(receipt.reason)
-    assert len(receipt.reason) < 20 * MAX_REASON
 
 
 def test_an_answer_fits_into_a_message() -> None:

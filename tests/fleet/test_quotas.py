@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -26,7 +25,7 @@ from brokers import (
 from commands import process
 from fleets import make_sketch, write_parcel
 from hubs import FakeTime, Node
-from processes import COMMON, ending, make_hub, wait_for
+from processes import COMMON, ending, make_hub, status_of, wait_for
 from superhosts.fleet.filelink import FileReceiver
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.assembly import Patience
@@ -189,10 +188,9 @@ def test_a_hub_takes_its_quotas_from_the_command_line_and_lists_who_is_slowed(tm
         sender = NatsSender(NatsOptions(link[1], timing=QUICK), "ams", print)
         with running(sender.run, spool):
             wait_for(lambda: "SLOWED: ams is over its quota, 4 GiB and 2 sketches a minute" in hub.words, "it is said")
-            status = tmp_path / "hub" / "status.json"
-            wait_for(status.exists, "the status is written")
             wait_for(
-                lambda: json.loads(status.read_text())["sites"].get("ams", {}).get("slowed", 0) > 0, "and in the status"
+                lambda: status_of(tmp_path / "hub").get("sites", {}).get("ams", {}).get("slowed", 0) > 0,
+                "and in the status",
             )
             listed = process("site", "list", "--state", tmp_path / "hub", "--json").rows
             assert (listed[0]["site"], listed[0]["slowed"] > 0) == ("ams", True)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,14 +33,14 @@ from brokers import (
 from commands import process
 from fleets import make_sketch, window, write_parcel
 from hubs import FakeTime, Node
-from processes import ending, make_edge, make_hub, wait_for
+from processes import ending, make_edge, make_hub, status_of, wait_for
 from scraping import scrape
 from superhosts import __version__
 from superhosts.core.units import SECOND
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.messages import EARLIEST, MAX_VERSION, WIRE, PeerInfo, Spooled, mismatch, own_info
+from superhosts.fleet.nats.messages import EARLIEST, MAX_VERSION, WIRE, PeerInfo, mismatch, own_info
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.sites import ENOUGH, MOST_SITES, RECENT, Roster
@@ -66,7 +65,7 @@ def tell_clock(roster: Roster, clock: FakeTime, ahead: float, delays: list[float
         roster.told(site, "1", int((clock.source.wall() - delay + ahead) * SECOND), (0, 0))
 
 
-@given(st.dictionaries(st.sampled_from(list(own_info(Spooled(1, 2), "x").headers())), st.text()))
+@given(st.dictionaries(st.sampled_from(list(own_info((1, 2), "x").headers())), st.text()))
 def test_whatever_a_header_says_it_is_something_or_nothing(headers: dict[str, str]) -> None:
     told = PeerInfo.parse(headers)
     longest = 10 * MAX_VERSION + 40  # \U00018d09 stands for one character; a note says how many there are in all
@@ -78,7 +77,7 @@ def test_whatever_a_header_says_it_is_something_or_nothing(headers: dict[str, st
 
 
 def test_what_is_told_is_understood_and_what_is_new_is_ignored() -> None:
-    telling = own_info(Spooled(3, 1 << 40), "a notice")
+    telling = own_info((3, 1 << 40), "a notice")
     assert PeerInfo.parse({**telling.headers(), "Superhosts-New": "1"}) == telling
     assert PeerInfo.parse(None) == PeerInfo.parse({}) == PeerInfo(EARLIEST)
     assert mismatch(EARLIEST, "this hub", "x") == mismatch((WIRE[0], 999), "this hub", "x") == ""
@@ -265,11 +264,6 @@ def test_the_hub_says_something_to_a_site_and_its_edge_says_it_once(tmp_path: Pa
     assert [line for line in said if "hub says" in line] == ["the hub says: a", "the hub says: b", "the hub says: b"]
 
 
-def status_of(folder: Path) -> dict[str, Any]:
-    path = folder / "hub" / "status.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {}
-
-
 @pytest.mark.slow
 def test_a_site_with_a_wrong_clock_is_named_everywhere(tmp_path: Path) -> None:
     hub, link = make_hub(tmp_path, "--metrics", ":0", sites=("ams", "fra"))
@@ -280,11 +274,11 @@ def test_a_site_with_a_wrong_clock_is_named_everywhere(tmp_path: Path) -> None:
         hub.wait_ready()
         ams.start()
         fra.start(**set_clock(fra, -9000.0))
-        wait_for(lambda: status_of(tmp_path).get("trouble", {}).get("clocks"), "the status names the site")
-        assert status_of(tmp_path)["trouble"]["clocks"].keys() == {"fra"}
+        wait_for(lambda: status_of(tmp_path / "hub").get("trouble", {}).get("clocks"), "the status names the site")
+        assert status_of(tmp_path / "hub")["trouble"]["clocks"].keys() == {"fra"}
         assert "CLOCK OF fra: 9,000 s behind this hub's" in hub.words
         wait_for(lambda: "CLOCK: this machine's is 9,000 s behind the hub's" in fra.words, "the edge says it, too")
-        wait_for(lambda: status_of(tmp_path)["sites"].get("ams", {}).get("clock") is not None, "ams is judged")
+        wait_for(lambda: status_of(tmp_path / "hub")["sites"].get("ams", {}).get("clock") is not None, "ams is judged")
         assert -9100 < scrape(hub).of("site_clock_offset_seconds", site="fra") <= -9000
         listed = process("site", "list", "--state", tmp_path / "hub")
         assert "the clock of fra is 2.5 h behind the hub's" in listed.err

@@ -17,13 +17,12 @@ import pytest
 from chaos import LONG
 from faults import DeadError, at_rename, at_sync, die
 from fleets import damage
-from hubs import FakeTime, Node
+from hubs import FakeTime, Node, make_archive
 from processes import INNER, SITES, sites_traffic, write_captures
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError
-from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.slidingwindows import Grid
@@ -400,8 +399,7 @@ def test_a_late_sketch_brings_panes_back_from_the_archive(tmp_path: Path, lost: 
     clock = FakeTime()
 
     def start(folder: Path) -> Node:
-        archive = Archive(tmp_path / "archive", keep=1e9, site="hub", with_sites=False, key=None, say=print)
-        return make_node(folder, late=1.0, grace=0.0, times=clock.source, archive=archive)
+        return make_node(folder, late=1.0, grace=0.0, times=clock.source, archive=make_archive(tmp_path))
 
     node = start(tmp_path)
     for number in range(COUNT):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
+import operator
 import os
 import shutil
 from pathlib import Path
@@ -48,16 +50,6 @@ def settle(node: Node, accepted: list[str]) -> None:
         assert any(name in path for path in node.hub.status()["aside"]["last"])
 
 
-def look(value: Any, path: tuple[Any, ...]) -> Any:
-    for name in path:
-        value = value[name]
-    return value
-
-
-def put(value: Any, path: tuple[Any, ...], new: Any) -> None:
-    look(value, path[:-1])[path[-1]] = new
-
-
 class TrustingIntake(Intake):
     """An intake that looks at nothing but the checksum, as one with a gap in its checks."""
 
@@ -83,7 +75,8 @@ def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_repo
     tmp_path: Path, place: tuple[Any, ...], value: Any
 ):
     header, body = take_apart(write_parcel(make_sketch("ams"), tmp_path / "wire"))
-    put(header, place, value)
+    *path, last = place
+    functools.reduce(operator.getitem, path, header)[last] = value
     node = Node(tmp_path, grace=0.0, intake=TrustingIntake)
     crafted = forge_parcel(tmp_path / "wire", header, body)
     accepted = [crafted.name] if node.arrive(crafted, "ams").verdict == MERGED else []

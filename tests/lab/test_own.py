@@ -104,9 +104,8 @@ def answering(answer: Any) -> type:
     return type("Answering", (Counting,), {"super_hosts": lambda *_: answer, "__module__": __name__})
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
+def test_errors_name_module_class_and_what_is_missing() -> None:
+    wrong: list[tuple[Any, str]] = [
         (NoUpdate, r"NoUpdate: has no method update\(hosts, peers\)"),
         (NoSearch, r"NoSearch: has no method super_hosts\(threshold\)"),
         (Needy, "Needy: its constructor needs colour; it may take memory and threshold, by name"),
@@ -116,12 +115,11 @@ def answering(answer: Any) -> type:
         (answering({"hosts": [1], "peers": []}), r"Answering\.super_hosts: returned 1 host but 0 numbers of peers"),
         (answering({"hosts": ["a"], "peers": [1]}), r"hosts must be a column of numbers"),
         (answering({"hosts": [-1], "peers": [1]}), r"hosts are IPv4 addresses as numbers"),
-    ],
-)
-def test_errors_name_module_class_and_what_is_missing(kind: Any, words: str) -> None:
-    with pytest.raises(sh.UsageError, match=words) as caught:
-        sh.compare(detectors=[kind], **SMALL)
-    assert str(caught.value).startswith(f"{__name__}:")
+    ]
+    for kind, words in wrong:
+        with pytest.raises(sh.UsageError, match=words) as caught:
+            sh.compare(detectors=[kind], **SMALL)
+        assert str(caught.value).startswith(f"{__name__}:")
 
 
 def test_the_example_of_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
@@ -140,22 +138,16 @@ def test_the_example_of_the_documents(tmp_path: Path, monkeypatch: pytest.Monkey
     assert 0 <= sampling.fnr <= 1 == cube.coverage
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("nowhere:Thing", "--detector nowhere:Thing: no module named nowhere"),
-        ("textwrap:Thing", "--detector textwrap:Thing: textwrap has no Thing"),
-        ("math:pi", "--detector math:pi: pi of math is no class"),
-        ("sick:Thing", "--detector sick:Thing: sick cannot be imported: RuntimeError: ill"),
-        ("magic", "--detector magic: one of cube, cube-dense"),
-    ],
-)
-def test_classes_that_cannot_be_found(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
-) -> None:
+def test_classes_that_cannot_be_found(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sick.py").write_text("raise RuntimeError('ill')\n")
     monkeypatch.chdir(tmp_path)
-    ended = run("compare", "--detector", text)
-    assert ended.status == 2
-    assert words in ended.err
-    assert ended.err.count("\n") == 1
+    for text, words in {
+        "nowhere:Thing": "no module named nowhere",
+        "textwrap:Thing": "textwrap has no Thing",
+        "math:pi": "pi of math is no class",
+        "sick:Thing": "sick cannot be imported: RuntimeError: ill",
+        "magic": "one of cube, cube-dense",
+    }.items():
+        ended = run("compare", "--detector", text)
+        assert (ended.status, ended.err.count("\n")) == (2, 1)
+        assert f"--detector {text}: {words}" in ended.err

@@ -54,23 +54,21 @@ prefix,label
 """
 
 
-@pytest.mark.parametrize(
-    ("host", "label"),
-    [
-        ("10.9.9.9", "ours"),
-        ("10.1.9.9", "office, second floor"),
-        ("10.1.2.3", "mail gateway"),
-        ("10.1.0.0/24", "office, second floor"),
-        ("10.0.0.0/8", "ours"),
-        ("8.0.0.0/6", None),  # it holds a prefix that has a label, and more
-        ("192.0.2.1", None),
-        ("2001:db8:0:1::/64", "laboratory"),
-        ("2001:db8:0:2::/64", "ours too"),
-        ("2001:db9::1", None),
-    ],
-)
-def test_the_most_specific_label_counts(tmp_path: Path, host: str, label: str | None) -> None:
-    assert inventory(tmp_path, LABELS).label(network(host)) == label
+def test_the_most_specific_label_counts(tmp_path: Path) -> None:
+    labels = {
+        "10.9.9.9": "ours",
+        "10.1.9.9": "office, second floor",
+        "10.1.2.3": "mail gateway",
+        "10.1.0.0/24": "office, second floor",
+        "10.0.0.0/8": "ours",
+        "8.0.0.0/6": None,  # it holds a prefix that has a label, and more
+        "192.0.2.1": None,
+        "2001:db8:0:1::/64": "laboratory",
+        "2001:db8:0:2::/64": "ours too",
+        "2001:db9::1": None,
+    }
+    found = inventory(tmp_path, LABELS)
+    assert {host: found.label(network(host)) for host in labels} == labels
 
 
 INSIDE = """2001:db8::/32,ours
@@ -85,24 +83,22 @@ INSIDE = """2001:db8::/32,ours
 """
 
 
-@pytest.mark.parametrize(
-    ("host", "label"),
-    [
-        ("2001:db8:0:1::/64", "mail gateway"),
-        ("2001:db8:0:2::/64", "first and 2 more"),
-        ("2001:db8:0:3::/64", "laboratory"),
-        ("2001:db8:0:4::/64", "ours"),
-        ("2001:db8:0:2::1", "first"),
-        ("2001:db8:0:2::2", "ours"),
-        ("10.1.2.0/24", "desk"),
-        ("10.1.0.0/24", None),  # a part of it alone has a label
-        ("10.1.3.0/24", None),
-        ("10.1.2.0/23", None),  # larger than a subnet
-        ("2001:db8:0:2::/63", "ours"),
-    ],
-)
-def test_a_prefix_has_the_label_of_an_address_in_it(tmp_path: Path, host: str, label: str | None) -> None:
-    assert inventory(tmp_path, INSIDE).label(network(host)) == label
+def test_a_prefix_has_the_label_of_an_address_in_it(tmp_path: Path) -> None:
+    labels = {
+        "2001:db8:0:1::/64": "mail gateway",
+        "2001:db8:0:2::/64": "first and 2 more",
+        "2001:db8:0:3::/64": "laboratory",
+        "2001:db8:0:4::/64": "ours",
+        "2001:db8:0:2::1": "first",
+        "2001:db8:0:2::2": "ours",
+        "10.1.2.0/24": "desk",
+        "10.1.0.0/24": None,  # a part of it alone has a label
+        "10.1.3.0/24": None,
+        "10.1.2.0/23": None,  # larger than a subnet
+        "2001:db8:0:2::/63": "ours",
+    }
+    found = inventory(tmp_path, INSIDE)
+    assert {host: found.label(network(host)) for host in labels} == labels
 
 
 def test_a_label_that_goes_on_in_the_next_line(tmp_path: Path) -> None:
@@ -122,47 +118,30 @@ def test_lines_without_a_label_are_named_and_left_out(tmp_path: Path) -> None:
     assert said == [f"{each}; left out" for each in (first, again)]
 
 
-@pytest.mark.parametrize("text", ["", "prefix,label\n", "# nothing\n\n", "10.0.0.1,\n"])
-def test_a_list_without_labels_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match=r"labels\.csv: has no labels; lines are like 10\.1\.0\.0/16,office"):
-        inventory(tmp_path, text)
+def test_inventories_that_are_refused(tmp_path: Path) -> None:
+    empty, path = r"labels\.csv: has no labels; lines are like 10\.1\.0\.0/16,office", tmp_path / "labels.csv"
+    with pytest.raises(UsageError, match=r"--labels .*labels\.csv: cannot be read: No such file"):
+        Inventory(path)
+    for text, message in (
+        *((each, empty) for each in ("", "prefix,label\n", "# nothing\n\n", "10.0.0.1,\n")),
+        ("10.0.0.1,a\nnowhere,b\n", "line 2: 'nowhere' is neither an address nor a prefix"),
+        ("# x\n10.0.0.1\n", "line 2: a prefix and a label are needed"),
+        ("10.0.0.1,a\x00\n\xff\n", "cannot be read|line"),
+    ):
+        path.write_bytes(text.encode("latin-1"))
+        with pytest.raises(UsageError, match=message):
+            Inventory(path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_forms_of_inventories(tmp_path: Path) -> None:
+    for text in (
         "10.0.0.1,one\n",
         "ip,x,name\n10.0.0.1,5,one\n",
         "Name , Address\none,10.0.0.1\n",
         "\ufeffprefix,label\n\n10.0.0.1/32 , one\n",
         "10.0.0.1,two\n10.0.0.1,one\n",
-    ],
-)
-def test_forms_of_inventories(tmp_path: Path, text: str) -> None:
-    assert inventory(tmp_path, text).label(network("10.0.0.1")) == "one"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("10.0.0.1,a\nnowhere,b\n", "line 2: 'nowhere' is neither an address nor a prefix"),
-        ("# x\n10.0.0.1\n", "line 2: a prefix and a label are needed"),
-        ("10.0.0.1,a\x00\n\xff\n", "cannot be read|line"),
-    ],
-)
-def test_a_wrong_line_is_named(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "labels.csv"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(UsageError, match=message):
-        Inventory(path)
-
-
-def test_no_such_inventory(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--labels .*none.csv: cannot be read: No such file"):
-        Inventory(tmp_path / "none.csv")
-
-
-def test_long_labels_are_cut(tmp_path: Path) -> None:
+    ):
+        assert inventory(tmp_path, text).label(network("10.0.0.1")) == "one"
     assert inventory(tmp_path, f"10.0.0.1,{'x' * 9999}\n").label(network("10.0.0.1")) == "x" * MOST_LABEL
 
 
@@ -174,23 +153,18 @@ def geo(tmp_path: Path, records: dict[str, dict[str, object]], *, version: int =
     return tmp_path / "geo.mmdb"
 
 
-@pytest.mark.parametrize(
-    ("record", "fields"),
-    [
-        (
-            {"autonomous_system_number": 64500, "autonomous_system_organization": "Example Net"},
-            {"asn": 64500, "as_name": "Example Net"},
-        ),
+def test_records_of_several_publishers(tmp_path: Path) -> None:
+    names = {"autonomous_system_number": 64500, "autonomous_system_organization": "Example Net"}
+    cases: list[tuple[dict[str, object], dict[str, object]]] = [
+        (names, {"asn": 64500, "as_name": "Example Net"}),
         ({"country": {"iso_code": "DE", "names": {"en": "Germany"}}}, {"country": "DE"}),
         ({"asn": "AS64501", "as_name": "Other", "country": "NL"}, {"asn": 64501, "as_name": "Other", "country": "NL"}),
         ({"asn": "none", "country": "Germany", "as_name": ""}, {}),
-    ],
-)
-def test_records_of_several_publishers(tmp_path: Path, record: dict[str, object], fields: dict[str, object]) -> None:
-    file = MaxMind(geo(tmp_path, {"192.0.2.0/24": record, "2001:db8::/32": record}))
-    assert file.fields(network("192.0.2.9")) == fields
-    assert file.fields(network("2001:db8:0:1::/64")) == fields
-    assert file.fields(network("198.51.100.1")) == {}
+    ]
+    for record, fields in cases:
+        file = MaxMind(geo(tmp_path, {"192.0.2.0/24": record, "2001:db8::/32": record}))
+        assert file.fields(network("192.0.2.9")) == file.fields(network("2001:db8:0:1::/64")) == fields
+        assert file.fields(network("198.51.100.1")) == {}
 
 
 def test_a_file_of_ipv4_alone(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -13,16 +14,15 @@ import pyarrow.parquet
 import pytest
 
 from faults import full_disk
-from packets import SECOND
 from superhosts.cli import hub
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHost
 from superhosts.core.times import iso_time
-from superhosts.errors import OutputError, UsageError
+from superhosts.core.units import SECOND
+from superhosts.errors import OutputError
 from superhosts.output.destination import RunKind
 from superhosts.output.files import AppendedFile, ParquetFolder, ReplacedFile
 from superhosts.output.formats import Csv, JsonLines
-from superhosts.output.registry import open_destination
 from superhosts.output.report import COLUMNS, HUB_COLUMNS, Report, Row, make_rows
 from superhosts.output.stdout import StandardOutput
 from superhosts.output.table import OutputConsole, print_timeline
@@ -39,21 +39,18 @@ ESTIMATED, SATURATED, EXACT = ROWS = make_rows(
 )
 
 
-@pytest.mark.parametrize(
-    ("time", "text"),
-    [
-        (0, "1970-01-01T00:00:00Z"),
-        (NOON, "2026-11-14T12:00:00Z"),
-        (NOON + SECOND // 2, "2026-11-14T12:00:00.5Z"),
-        (NOON + 1, "2026-11-14T12:00:00.000000001Z"),
-        (NOON + 10 * SECOND, "2026-11-14T12:00:10Z"),
-        (-1 * SECOND, "1969-12-31T23:59:59Z"),
-        (-1, "1969-12-31T23:59:59.999999999Z"),
-        (2**60 * SECOND, "1152921504606846976.000"),
-    ],
-)
-def test_times(time: int, text: str) -> None:
-    assert iso_time(time) == text
+def test_times() -> None:
+    times = {
+        0: "1970-01-01T00:00:00Z",
+        NOON: "2026-11-14T12:00:00Z",
+        NOON + SECOND // 2: "2026-11-14T12:00:00.5Z",
+        NOON + 1: "2026-11-14T12:00:00.000000001Z",
+        NOON + 10 * SECOND: "2026-11-14T12:00:10Z",
+        -1 * SECOND: "1969-12-31T23:59:59Z",
+        -1: "1969-12-31T23:59:59.999999999Z",
+        2**60 * SECOND: "1152921504606846976.000",
+    }
+    assert {time: iso_time(time) for time in times} == times
 
 
 def test_the_row_of_the_contract() -> None:
@@ -103,51 +100,33 @@ def test_the_bar_of_a_saturated_host_is_as_long_as_its_lower_bound() -> None:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "CSV"])
-def test_a_file_appears_whole_at_the_end(tmp_path: Path, kind: str) -> None:
-    if kind == "parquet":
-        pytest.importorskip("pyarrow")
-    target = tmp_path / f"a.{kind}"
-    target.write_text("old")
-    file = ReplacedFile(target)
-    file.write(Report(rows=ROWS[:1]))
-    file.write(Report(rows=ROWS[1:]))
-    assert target.read_text() == "old"
-    file.close()
-    assert target.read_bytes() != b"old"
-    assert list(tmp_path.iterdir()) == [target]
-
-
-def test_an_abandoned_file_leaves_the_old_one(tmp_path: Path) -> None:
-    target = tmp_path / "a.jsonl"
-    target.write_text("old")
-    file = ReplacedFile(target)
-    file.write(Report(rows=ROWS))
-    file.abandon()
-    file.abandon()
-    assert [(path, path.read_text()) for path in tmp_path.iterdir()] == [(target, "old")]
-
-
-@pytest.mark.parametrize("name", ["a", "a.txt", "a.json", ".csv"])
-def test_names_that_tell_no_kind(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"must end in \.jsonl, \.csv or \.parquet"):
-        open_destination(str(tmp_path / name), RunKind())
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
-def test_a_full_disk_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_a_file_appears_whole_at_the_end_or_leaves_the_old_one(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file system may take bytes that it cannot keep, and say so only when they are flushed."""
 
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    if kind == "parquet":
-        pytest.importorskip("pyarrow")
-    file = ReplacedFile(tmp_path / f"a.{kind}")
-    file.write(Report(rows=ROWS))
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OutputError, match=rf"a\.{kind}: cannot be written: No space left on device"):
-        file.close()
-    assert list(tmp_path.iterdir()) == []
+    target = tmp_path / f"a.{kind}"
+    target.write_text("old")
+    for ending in ("abandoned", "full", "closed"):
+        file = ReplacedFile(target)
+        file.write(Report(rows=ROWS[:1]))
+        file.write(Report(rows=ROWS[1:]))
+        assert target.read_text() == "old"
+        if ending == "abandoned":
+            file.abandon()
+            file.abandon()
+        elif ending == "closed":
+            file.close()
+        else:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "fsync", full)
+                with pytest.raises(OutputError, match=rf"a\.{kind}: cannot be written: No space left on device"):
+                    file.close()
+        assert list(tmp_path.iterdir()) == [target]
+    assert target.read_bytes() != b"old"
 
 
 def test_a_full_disk_in_the_middle(tmp_path: Path) -> None:
@@ -211,13 +190,98 @@ def test_a_growing_csv_file_goes_on_without_the_names_of_its_header(tmp_path: Pa
     file.write(Report(rows=[EXACT]))
     file.close()
     assert path.read_text().splitlines()[1].endswith(",cube,,")
-    path.write_text("label,name\n")
-    with pytest.raises(OutputError, match="not a header of result rows"):
-        AppendedFile(path, RunKind(endless=True))
+    for other in ("label,name\n", "name,age\n"):
+        path.write_text(other)
+        with pytest.raises(OutputError, match=r"a\.csv: its first line is not a header of result rows"):
+            AppendedFile(path, RunKind(endless=True))
+        assert path.read_text() == other
 
 
-def test_a_growing_csv_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("name,age\n")
-    with pytest.raises(OutputError, match=r"a\.csv: its first line is not a header of result rows"):
-        AppendedFile(tmp_path / "a.csv", RunKind(endless=True))
-    assert (tmp_path / "a.csv").read_text() == "name,age\n"
+# Files that another program rotates while a run without an end appends to them.
+
+ENDLESS = RunKind(endless=True)
+
+
+def report(number: int) -> Report:
+    host = SuperHost(ip_address(f"10.0.0.{number}"), 2000, 1990, 2010, False, False, detector="cube")
+    window = Window(number * SECOND, (number + 1) * SECOND)
+    return Report(rows=make_rows(window, [host]), window=window)
+
+
+def hosts(path: Path) -> list[str]:
+    lines = path.read_text().splitlines()
+    if path.name.startswith("rows.csv"):
+        assert lines[0].startswith("window_start,")
+        return [line.split(",")[2] for line in lines[1:]]
+    return [json.loads(line)["host"] for line in lines]
+
+
+@pytest.fixture(params=["jsonl", "csv"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return tmp_path / f"rows.{request.param}"
+
+
+def test_a_file_that_is_moved_away_is_left_alone(path: Path) -> None:
+    """Without any signal, as a program without one expects it."""
+    file, old = AppendedFile(path, ENDLESS), path.with_name(f"{path.name}.1")
+    file.write(report(1))
+    path.rename(old)
+    file.write(report(2))
+    file.write(report(3))
+    assert (hosts(old), hosts(path)) == (["10.0.0.1"], ["10.0.0.2", "10.0.0.3"])
+    path.rename(old)
+    path.touch()  # `create` of logrotate
+    file.write(report(4))
+    assert hosts(path) == ["10.0.0.4"]
+    assert path.stat().st_mode & 0o777 != 0
+    file.close()
+
+
+def test_a_file_that_is_copied_and_emptied_begins_again(path: Path) -> None:
+    file = AppendedFile(path, ENDLESS)
+    for number in (1, 2):
+        file.write(report(number))
+    shutil.copy(path, path.with_name(f"{path.name}.1"))
+    with path.open("r+b") as other:
+        other.truncate(0)
+    file.write(report(3))
+    assert hosts(path.with_name(f"{path.name}.1")) == ["10.0.0.1", "10.0.0.2"]
+    assert hosts(path) == ["10.0.0.3"]
+    assert b"\0" not in path.read_bytes()
+    file.close()
+
+
+def test_a_folder_that_is_gone_is_an_error_and_the_report_is_written_later(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "rows.jsonl"
+    path.parent.mkdir()
+    file = AppendedFile(path, ENDLESS)
+    file.write(report(1))
+    path.parent.rename(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match=r"rows\.jsonl: cannot be written: No such file or directory"):
+        file.write(report(2))
+    assert file.counters.failures == 1
+    path.parent.mkdir()
+    file.write(report(2))
+    assert (hosts(tmp_path / "elsewhere" / "rows.jsonl"), hosts(path)) == (["10.0.0.1"], ["10.0.0.2"])
+    file.close()
+
+
+def test_a_disk_that_is_full_after_a_file_was_emptied_leaves_no_hole(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = AppendedFile(path, ENDLESS)
+    file.write(report(1))
+
+    def full(_: int) -> None:
+        with path.open("r+b") as other:
+            other.truncate(0)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(OutputError, match="No space left"):
+            file.write(report(2))
+    assert path.read_bytes() == b""
+    file.write(report(2))
+    assert hosts(path) == ["10.0.0.2"]
+    file.close()

@@ -74,24 +74,12 @@ def test_an_interval_only_where_the_number_is_an_estimate() -> None:
     assert shown(row()) == ["host peers (exact)", "10.1.2.3 15"]
 
 
-@pytest.mark.parametrize(
-    ("other", "header"),
-    [
-        ({}, "host peers (exact)"),
-        ({"side": "outer"}, "host side peers (exact)"),
-        ({"direction": "in"}, "host direction peers (exact)"),
-        ({"side": "outer", "direction": "in"}, "host side direction peers (exact)"),
-    ],
-)
-def test_side_and_direction_only_where_they_vary(other: Row, header: str) -> None:
-    assert shown(row(), row(**other))[0] == header
-
-
-def test_what_was_asked_for_in_several_ways_is_named_even_when_one_was_found() -> None:
-    assert shown(row(), varying=frozenset({"side"}))[0] == "host side peers (exact)"
-
-
-def test_sites_are_told_apart() -> None:
+def test_sides_directions_and_sites_only_where_they_vary() -> None:
+    assert shown(row(), row())[0] == "host peers (exact)"
+    assert shown(row(), row(side="outer"))[0] == "host side peers (exact)"
+    assert shown(row(), row(direction="in"))[0] == "host direction peers (exact)"
+    assert shown(row(), row(side="outer", direction="in"))[0] == "host side direction peers (exact)"
+    assert shown(row(), varying=frozenset({"side"}))[0] == "host side peers (exact)"  # or where that was asked for
     assert shown(row(site="ams"), row(site="ams"))[0] == "host peers (exact)"
     assert shown(row(site="ams"), row(site="fra")) == ["site host peers (exact)", "ams 10.1.2.3 15", "fra 10.1.2.3 15"]
 
@@ -185,15 +173,12 @@ def test_many_windows_are_one_table() -> None:
 
 
 @pytest.mark.parametrize("run", [{"endless": True}, {"many_windows": True}])
-def test_rows_appear_at_once_where_windows_come_one_by_one(run: dict[str, Any]) -> None:
+def test_rows_appear_at_once_where_windows_come_one_by_one_and_a_new_column_has_a_new_header(
+    run: dict[str, Any],
+) -> None:
     screen = Screen(**run)
     screen.write(row())
     assert len(screen.lines) == 2
-
-
-def test_a_new_column_has_a_new_header() -> None:
-    screen = Screen(endless=True)
-    screen.write(row())
     screen.write(ESTIMATED, window=SECOND_WINDOW)
     screen.write(row())
     assert screen.lines[2:] == [
@@ -224,41 +209,32 @@ def test_a_window_without_hosts_is_one_line() -> None:
     assert screen.lines == ["2026-11-14T12:00:00Z to 2026-11-14T12:05:00Z: none with 1,024 peers or more"]
 
 
-@pytest.mark.parametrize(
-    ("selection", "outcome", "words"),
-    [
+def test_titles() -> None:
+    for selection, outcome, words in (
         (Selection(500), Outcome(92), "92 hosts with at least 500 peers"),
         (Selection(500, 5), Outcome(5, left_out=87), "5 of 92 hosts with at least 500 peers"),
         (Selection(500, 5), Outcome(5), "5 hosts with at least 500 peers"),
         (Selection(1), Outcome(1), "1 host with at least 1 peer"),
         (Selection(1024), Outcome(0), "none with 1,024 peers or more"),
-    ],
-)
-def test_titles(selection: Selection, outcome: Outcome, words: str) -> None:
-    found = outcome.words(selection)
-    assert (found["title"], found["is_incomplete"]) == (words, outcome.left_out > 0)
+    ):
+        found = outcome.words(selection)
+        assert (found["title"], found["is_incomplete"]) == (words, outcome.left_out > 0)
 
 
 # Times
 
 
-@pytest.mark.parametrize(
-    ("start", "length", "text"),
-    [
+def test_windows_in_cells() -> None:
+    for start, length, text in (
         (0, 5 * MINUTE, "2026-11-14 12:00–12:05"),
         (0, 30 * SECOND, "2026-11-14 12:00:00–12:00:30"),
         (11 * 60 * MINUTE, 60 * MINUTE, "2026-11-14 23:00–00:00"),
         (0, 24 * 60 * MINUTE, "2026-11-14 12:00–2026-11-15 12:00"),
         (1, SECOND, "2026-11-14T12:00:00.000000001Z to 2026-11-14T12:00:01.000000001Z"),
         (2**60 * SECOND, SECOND, "1152921506401504512.000 to 1152921506401504512.000"),
-    ],
-)
-def test_windows_in_cells(start: int, length: int, text: str) -> None:
-    assert window_cell(Window(NOON + start, NOON + start + length)) == text
-
-
-def test_a_sketch_may_have_no_window() -> None:
-    assert window_cell(None) == "no window"
+    ):
+        assert window_cell(Window(NOON + start, NOON + start + length)) == text
+    assert window_cell(None) == "no window"  # of a sketch
 
 
 @pytest.fixture
@@ -293,18 +269,17 @@ def test_local_times() -> None:
 # Bars
 
 
-@pytest.mark.parametrize("width", [65, 80, 120, 200])
-def test_bars_fit_the_width(width: int) -> None:
+def timeline(width: int, rows: list[Row], unions: list[Row]) -> list[str]:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, color_system=None, soft_wrap=True, width=width)
-    print_timeline(console, [{**ESTIMATED, "site": "amsterdam"}, {**SATURATED, "site": "fra"}], [ESTIMATED])
-    lines = stream.getvalue().splitlines()
-    assert max(map(len, lines)) <= width
-    assert lines[0].endswith("A" * min(40, width - len("2026-11-14T12:00:00Z  amsterdam    4,120  4,043 – 4,197  ")))
+    print_timeline(console, rows, unions)
+    return stream.getvalue().splitlines()
 
 
-def test_no_bars_where_there_is_no_room() -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, color_system=None, soft_wrap=True, width=53)
-    print_timeline(console, [{**ESTIMATED, "site": "ams"}], [])
-    assert stream.getvalue() == "2026-11-14T12:00:00Z  ams  4,120  4,043 – 4,197\n"
+def test_bars_fit_the_width_or_are_left_out() -> None:
+    for width in (65, 80, 120, 200):
+        lines = timeline(width, [{**ESTIMATED, "site": "amsterdam"}, {**SATURATED, "site": "fra"}], [ESTIMATED])
+        assert max(map(len, lines)) <= width
+        room = width - len("2026-11-14T12:00:00Z  amsterdam    4,120  4,043 – 4,197  ")
+        assert lines[0].endswith("A" * min(40, room))
+    assert timeline(53, [{**ESTIMATED, "site": "ams"}], []) == ["2026-11-14T12:00:00Z  ams  4,120  4,043 – 4,197"]

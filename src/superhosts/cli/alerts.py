@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from typing import Any
 
 from superhosts.cli._values import parse_seconds
@@ -90,7 +91,7 @@ def _write_json(alerts: Iterable[Alert]) -> None:
 
 def _fields(alert: Alert) -> dict[str, Any]:
     """Return an alert as a person or program reads it."""
-    told = {"alert": alert.id, **alert.fields}
+    told = {"alert": alert.id, **asdict(alert)}
     told |= told.pop("known")
     for name in ("opened", "last", "peak_at", "closed"):
         told[name] = iso_time(told[name]) if told[name] else None

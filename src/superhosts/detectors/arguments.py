@@ -229,15 +229,8 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
 # not "42". Bytes are text. Pairs with a missing value on either side are dropped.
 
 
-class KeyBatch(NamedTuple):
-    hosts: Addresses
-    peers: Addresses
-    names: TextColumn | None
-    dropped: int  # pairs with a missing value
-
-
 class KeyColumn(NamedTuple):
-    """A column of integers or of text. If it has codes, row i is values[codes[i]]."""
+    """A column of integers or of text. If text has codes, row i is values[codes[i]]."""
 
     values: NDArray[np.uint64] | TextColumn
     valid: NDArray[np.bool_] | None = None  # where it has a value; None: everywhere
@@ -255,8 +248,9 @@ class KeyColumn(NamedTuple):
 
     def keys(self, key: TextKey, threads: int) -> Words:
         """Return the keys of all rows, of missing ones any."""
-        values = self.values
-        found = hash_texts(values, key, threads) if isinstance(values, TextColumn) else values
+        if not isinstance(self.values, TextColumn):
+            return self.values
+        found = hash_texts(self.values, key, threads)
         return found if self.codes is None else found[self.codes]
 
     def texts(self, chosen: NDArray[np.bool_] | None) -> TextColumn | None:
@@ -269,7 +263,7 @@ class KeyColumn(NamedTuple):
         return TextColumn(data, starts, ends) if chosen is None else TextColumn(data, starts[chosen], ends[chosen])
 
 
-def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads: int) -> KeyBatch:
+def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads: int) -> Pairs:
     """Return pairs as keys. Raise UsageError, which names the column and the row, if a value is none."""
     left, right = read_column(hosts, "hosts"), read_column(peers, "peers")
     if left.rows != right.rows:
@@ -277,14 +271,14 @@ def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads
     valid = both_valid(left.valid, right.valid)
     dropped = 0 if valid is None else left.rows - int(np.count_nonzero(valid))
     if dropped == left.rows:
-        return KeyBatch(np.empty(0, np.uint64), np.empty(0, np.uint64), None, dropped)
+        return Pairs(np.empty(0, np.uint64), np.empty(0, np.uint64), dropped)
     if left.is_text != (format == TEXT):
         given = "text" if left.is_text else "integers"
         raise UsageError(f'update: hosts are {given}, but this detector has keys="{format.keys}"')
     ours, theirs, chosen = left.keys(key, threads), right.keys(key, threads), valid if dropped else None
     if chosen is not None:
         ours, theirs = ours[chosen], theirs[chosen]
-    return KeyBatch(ours, theirs, left.texts(chosen), dropped)
+    return Pairs(ours, theirs, dropped, names=left.texts(chosen))
 
 
 def read_integers(hosts: Any) -> NDArray[np.uint64]:
@@ -353,7 +347,8 @@ def read_column(column: Any, name: str) -> KeyColumn:
         raise UsageError(f"{read.name}: addresses are neither integers nor text")
     if isinstance(values, Text):
         return KeyColumn(TextColumn(readable(values.data), values.starts, values.ends), read.valid, read.codes)
-    return KeyColumn(_whole(values, read.name, read.first), read.valid, read.codes)
+    numbers = _whole(values, read.name, read.first)
+    return KeyColumn(numbers if read.codes is None else numbers[read.codes], read.valid)
 
 
 def _whole(column: Any, name: str, first: int = 0) -> NDArray[np.uint64]:

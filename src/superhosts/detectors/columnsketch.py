@@ -42,7 +42,7 @@ from superhosts.detectors.engines.cpu import count_zeros, sum_arrays
 from superhosts.detectors.estimate import Estimate, Evidence, Floats, estimate
 from superhosts.detectors.formulas import SLACK, noise_ratio, saturation_point
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.stored import Kind, Place
+from superhosts.detectors.stored import Kind
 from superhosts.errors import GpuMemoryError, ThresholdWarning
 
 # Of hosts that are found with fewer peers than this many standard deviations of the noise, a tenth or more is false.
@@ -153,13 +153,6 @@ class ColumnSketch(EngineDetector):
         return self.engine.narrows
 
     # Files
-
-    @classmethod
-    def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        make: Any = cls  # All subclasses' constructors accept these arguments.
-        sketch: Self = make(geometry=kind.geometry, key=secret, device=place.device, threads=place.threads)
-        sketch.format = kind.format
-        return sketch
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:

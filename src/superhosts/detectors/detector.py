@@ -96,7 +96,7 @@ class Detector(Storable, ABC):
             self._names = HostNames(most_names, make_key(secret), self._text_key)
 
     @classmethod
-    def for_scan(cls, threshold: float, **arguments: Any) -> Self:
+    def for_scan(cls, threshold: float, /, **arguments: Any) -> Self:
         """Return a detector for a scan that reports hosts of at least `threshold` peers."""
         return cls(**arguments)
 
@@ -164,17 +164,20 @@ class Detector(Storable, ABC):
         return None
 
     def _add(self, hosts: Any, peers: Any) -> None:
-        if self._text_key is not None:
-            return self._update_keys([(hosts, peers)])
         blocks = self._checked(hosts, peers)
         with self.lock:
             for block in blocks:
                 self._dropped += block.dropped
-                if len(block.hosts):
-                    self._update_block(block)
-        return None
+                self._update_block(block)
+                self._keep_names(block)
+
+    def _keep_names(self, block: Pairs) -> None:
+        if self._names is not None and block.names is not None:
+            self._names.add(block.hosts, block.peers, block.names)
 
     def _update_block(self, block: Pairs) -> None:
+        if not len(block.hosts):
+            return
         try:
             self._update(block.hosts, block.peers)
         except DoesNotFitError:
@@ -192,8 +195,6 @@ class Detector(Storable, ABC):
     @final
     def update_many(self, batches: Iterable[PairBatch]) -> None:
         """Add several batches of pairs. Threads share them, so this is faster than one `update` for each."""
-        if self._text_key is not None:
-            return self._update_keys([(batch.hosts, batch.peers) for batch in batches])
         checked = [self._checked(batch.hosts, batch.peers) for batch in batches]
         with self.lock:
             blocks = [block for each in checked for block in each]
@@ -202,21 +203,13 @@ class Detector(Storable, ABC):
                 self._update_many([block[:2] for block in blocks if len(block.hosts)])
             except DoesNotFitError:
                 for block in blocks:
-                    if len(block.hosts):
-                        self._update_block(block)
-        return None
-
-    def _update_keys(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        assert self._text_key is not None
-        read = [read_pairs(hosts, peers, self.format, self._text_key, self.threads) for hosts, peers in batches]
-        with self.lock:
-            self._dropped += sum(batch.dropped for batch in read)
-            self._update_many([(batch.hosts, batch.peers) for batch in read if len(batch.hosts)])
-            for batch in read:
-                if self._names is not None and batch.names is not None:
-                    self._names.add(batch.hosts, batch.peers, batch.names)
+                    self._update_block(block)
+            for block in blocks:
+                self._keep_names(block)
 
     def _checked(self, hosts: Any, peers: Any) -> Iterable[Pairs]:
+        if self._text_key is not None:
+            return [read_pairs(hosts, peers, self.format, self._text_key, self.threads)]
         return as_pairs(hosts, peers, self.format, self.name, narrows=self._narrows())
 
     def _narrows(self) -> bool:
@@ -450,7 +443,16 @@ class Detector(Storable, ABC):
 
     @classmethod
     def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        raise NotImplementedError
+        """Return an empty detector of this kind, for the content of a file."""
+        make: Any = cls
+        made: Self = make(**cls._arguments_for(kind), key=secret, device=place.device, threads=place.threads)
+        if kind.format.keys is None:
+            made.format = kind.format
+        return made
+
+    @classmethod
+    def _arguments_for(cls, kind: Kind) -> dict[str, Any]:
+        return {"geometry": kind.geometry}
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:

@@ -26,7 +26,7 @@ from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import Arrays, ArrayShape, is_on_gpu
 from superhosts.detectors.hostnames import UNLIMITED
 from superhosts.detectors.lock import locked
-from superhosts.detectors.stored import Kind, Place, Read
+from superhosts.detectors.stored import Kind, Read
 from superhosts.jit.cache import compiled
 
 Rows = NDArray[np.uint64]
@@ -267,12 +267,8 @@ class Exact(Detector):
         return peers
 
     @classmethod
-    def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        keys, bits = kind.format.keys, kind.format.key_bits
-        detector = cls(key_bits=bits, key=secret, device=place.device, threads=place.threads, keys=keys)
-        if keys is None:
-            detector.format = kind.format
-        return detector
+    def _arguments_for(cls, kind: Kind) -> dict[str, Any]:
+        return {"key_bits": kind.format.key_bits, "keys": kind.format.keys}
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.hashing import Key, fold, pair_hash
-from superhosts.core.pairs import TEXT, Addresses, HostFormat
+from superhosts.core.pairs import Addresses
 from superhosts.core.textkeys import (
     MOST_BYTES,
     SHORTENED,
@@ -67,10 +67,6 @@ Item = TypeVar("Item")
 
 def names_for(memory: int) -> int:
     return max(FEWEST, memory // MEMORY_PER_NAME)
-
-
-def shapes_for(format: HostFormat) -> dict[str, ArrayShape]:
-    return SHAPES if format == TEXT else {}
 
 
 def memory_for(lengths: Mapping[str, Any]) -> int:

@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -39,11 +39,9 @@ def state_of(owner: Any) -> dict[str, Any]:
 @contextmanager
 def holding(*owners: Any) -> Iterator[None]:
     """Hold the locks of several objects. All threads acquire them in the same order, so that no deadlock can occur."""
-    if not owners:
-        yield
-        return
-    first, *others = sorted(owners, key=id)
-    with first.lock, holding(*others):
+    with ExitStack() as locks:
+        for owner in sorted(owners, key=id):
+            locks.enter_context(owner.lock)
         yield
 
 

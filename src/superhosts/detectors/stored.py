@@ -264,7 +264,7 @@ def _shapes_of(number: int, kind: Kind, detector: type[Any], stored: Mapping[str
     """Return the names and shapes of the arrays of part `number`, in the form of which the file has most arrays."""
     forms = detector._file_shapes(kind)
     form = max(forms, key=lambda form: len(stored.keys() & {array_name(number, name) for name in form}))
-    return {**form, **hostnames.shapes_for(kind.format)}
+    return {**form, **(hostnames.SHAPES if kind.format == TEXT else {})}
 
 
 # Content

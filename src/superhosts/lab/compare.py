@@ -163,16 +163,13 @@ class SharedSettings(NamedTuple):
 
 def _make(entrant: Entrant, shared: SharedSettings) -> Contestant:
     kind: Any = RIVALS.get(entrant.detector) or DETECTORS[entrant.detector]
-    is_rival = issubclass(kind, Rival)
-    device = "cpu" if is_rival and not kind.runs_on_gpu else shared.device
+    device = "cpu" if issubclass(kind, Rival) and not kind.runs_on_gpu else shared.device
     arguments: dict[str, Any] = {"key": shared.key, "device": device}
     if shared.memory is not None:
         arguments["memory"] = shared.memory
     if entrant.planned:
-        arguments["flows"] = shared.flows
-    if entrant.planned or (is_rival and kind.wants_threshold):
-        arguments["threshold"] = shared.threshold
-    made: Contestant = kind(**arguments, **entrant.arguments)
+        arguments |= {"flows": shared.flows, "threshold": shared.threshold}
+    made: Contestant = kind.for_scan(shared.threshold, **arguments, **entrant.arguments)
     return made
 
 
@@ -218,7 +215,6 @@ def choose(
 
 
 def _reason(name: str, make: Make[Contestant], shared: SharedSettings, wanted: list[str]) -> str | None:
-    """Return why a detector cannot take part; None if it can."""
     if shared.memory is not None and name == "vbfa-long" and "vbfa" in wanted:
         return "of a given memory it is the same as vbfa"  # both have as long columns as the memory allows
     if name == "cube-dense" and "cube" in wanted and shared.device.startswith("cuda"):

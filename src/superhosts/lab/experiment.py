@@ -120,7 +120,6 @@ class Panel(Exact, Generic[Compared]):
 
     @locked
     def judge(self, threshold: float, window: str, memory_given: int | None = None) -> list[Judged]:
-        """Ask every detector, and compare its answers with the truth."""
         self.flush()
         truth = Truth.of(self)
         with warnings.catch_warnings():

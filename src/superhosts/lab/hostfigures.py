@@ -27,7 +27,6 @@ class Columns(NamedTuple):
 
 
 def draw_hosts(rows: Sequence[Row], path: Path, note: Note) -> list[Path]:
-    """Draw the peers of hosts with their intervals, the largest on top."""
     largest = sorted(rows, key=lambda row: (-known_peers(row), row["window_start"] or "", row["host"]))[:MOST_HOSTS]
     if len(largest) < len(rows):
         note = note._replace(
@@ -126,7 +125,6 @@ def _mark(row: Row) -> tuple[str, dict[str, Any]]:
 
 
 def _labels(rows: Sequence[Row]) -> list[str]:
-    """Return names of rows: the host, and what else tells them apart."""
     varying = [
         name for name in ("window_start", "site", "side", "direction") if len({row.get(name) for row in rows}) > 1
     ]

@@ -103,7 +103,6 @@ class Estimates(NamedTuple):
 
     @property
     def measured(self) -> NDArray[np.bool_]:
-        """Which of them have a number, not only a lower bound."""
         return ~self.saturated
 
     @property
@@ -118,7 +117,6 @@ class Estimates(NamedTuple):
 
     @property
     def held(self) -> NDArray[np.bool_]:
-        """Whether the truth lies in the interval."""
         return (self.low <= self.true) & (self.true <= self.high)
 
     @property
@@ -138,7 +136,6 @@ def ask_all(detector: Detector, truth: Truth, threshold: float) -> Estimates:
 
 
 def known(rate: float) -> float | None:
-    """Return a rate, or None where there was nothing to divide by."""
     return None if math.isnan(rate) else rate
 
 

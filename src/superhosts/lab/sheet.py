@@ -82,7 +82,6 @@ class Look(NamedTuple):
 
 
 def series_look(number: int) -> Look:
-    """Return the look of one of several series without a look of their own."""
     return Look(OKABE_ITO[SERIES[number % len(SERIES)]], SHAPES[number % len(SHAPES)])
 
 

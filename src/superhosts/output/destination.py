@@ -5,9 +5,8 @@ recognises, and its constructor opens the address. From then on:
 
 * `write` takes one window's report, the whole of it or nothing. If it cannot, it raises `OutputError`, with the
   operating system's error as the cause where there is one. The caller decides what follows: a run that ends goes on
-  with its other destinations, and exits with status 4; in a service, files (`files.py`) and standard output
-  (`stdout.py`) write in threads of their own, which try again, and any other destination gets the same report again
-  until it takes it (`Destinations`). Any other exception counts as an OutputError that names the destination.
+  with its other destinations, and exits with status 4; a service writes each destination in a thread of its own, which
+  tries again (`delivery.py`). Any other exception counts as an OutputError that names the destination.
 * `reopen` follows a file that another program has moved away (SIGHUP, log rotation).
 * `close` ends a run that succeeded, `abandon` one that failed. Exactly one of the two is called, once.
 * `status` returns counters for monitoring.

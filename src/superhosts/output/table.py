@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from superhosts.core.hosttable import HOST_COLUMNS, host_name, interval_text, is_exact, peers_text
@@ -132,13 +133,11 @@ def table_lines(rows: Sequence[Row], varying: Iterable[str], width: int | None) 
 
 
 def _body_lines(row: Row, line: str, width: int | None) -> list[str]:
-    """Return the lines of a row: one, or more if the sites of a hub do not fit into it."""
     if "sites" not in row:
         return [line.rstrip()]
     sites, used = _seen_by(row["sites"]), cell_len(line) + GAP
-    room = None if width is None else width - used
-    if width is None or room is None or room >= LEAST_ROOM:
-        first, *more = _wrapped(sites, room) or [""]
+    if width is None or width - used >= LEAST_ROOM:
+        first, *more = _wrapped(sites, None if width is None else width - used) or [""]
         return [f"{line}{' ' * GAP}{first}".rstrip(), *(" " * used + text for text in more)]
     return [line.rstrip(), *(f"    {text}" for text in _wrapped(f"seen by {sites}", width - 4))]
 
@@ -186,6 +185,23 @@ class OutputConsole(Console):
         raise  # the error that rich is handling when it calls this
 
 
+def print_table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    left: int = 1,
+    tight: bool = False,
+) -> None:
+    """Print a table of words and numbers to standard output; `left`: how many columns are aligned to the left."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=tight)
+    for number, name in enumerate(titles):
+        table.add_column(name, justify="left" if number < left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    OutputConsole().print(table)
+
+
 def width_of(console: Console) -> int | None:
     """Return the width that lines should fit into; None if the output is not a terminal and COLUMNS is not set."""
     return console.width if console.is_terminal or os.environ.get("COLUMNS", "").isdigit() else None
@@ -208,8 +224,8 @@ class Terminal:
             self._first = report
             return
         if self._first is not None:
-            first, self._first, self._many = self._first, None, True
-            self._print_window(first)
+            self._many = True
+        self.close()
         self._print_window(report)
 
     def close(self) -> None:
@@ -227,12 +243,11 @@ class Terminal:
             self._print(_note(report))
 
     def _print_alone(self, report: Report, rows: list[Row]) -> None:
-        heading = _plain(report.heading)
-        if not rows:
-            self._print(heading)
-            return
-        header, lines = table_lines(rows, self._varying, self._width)
-        self._print(heading, Text(header, style="bold"), *lines, "")
+        table: list[str | Text] = []
+        if rows:
+            header, lines = table_lines(rows, self._varying, self._width)
+            table = [Text(header, style="bold"), *lines, ""]
+        self._print(_plain(report.heading), *table)
 
     def _print_among_others(self, report: Report, rows: list[Row]) -> None:
         columns = self._columns.united(Columns.of(rows, self._varying))
@@ -270,9 +285,15 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
     colours = {site: COLOURS[number % len(COLOURS)] for number, site in enumerate(sites)}
     with_part = len({(row["side"], row["direction"]) for row in (*rows, *unions)}) > 1
     most = max(1, *map(known_peers, rows))
-    cells = [_cells(row, shown_row_time(row["window_start"] or "no window"), row["site"], with_part) for row in rows]
-    cells += [_cells(row, "union", "", with_part) for row in unions]
-    lines = _aligned(cells)
+    cells: list[Cells] = []
+    for row in (*rows, *unions):
+        is_union = len(cells) >= len(rows)
+        window = "union" if is_union else shown_row_time(row["window_start"] or "no window")
+        cell = {"window": window, "site": "" if is_union else printable(row["site"])}
+        cell |= {"part": f"{row['side']} {row['direction']}"} if with_part else {}
+        cells.append(cell | {"peers": peers_text(row), "interval": interval_text(row)})
+    widths = {name: max(cell_len(cell[name]) for cell in cells) for name in cells[0]}
+    lines = [_joined(cell, widths) for cell in cells]
     width = width_of(console)
     room = MOST_BAR if width is None else min(MOST_BAR, width - 2 - max(map(cell_len, lines)))
     longest = room if room >= LEAST_BAR else 0
@@ -285,20 +306,3 @@ def print_timeline(console: Console, rows: Sequence[Row], unions: Sequence[Row])
         console.print(line, highlight=False)
     if len(sites) > 1:
         console.print(", ".join(f"{letters[site]} {site or 'no site'}" for site in sites), highlight=False)
-
-
-def _cells(row: Row, window: str, site: str, with_part: bool) -> list[str]:
-    part = [f"{row['side']} {row['direction']}"] if with_part else []
-    return [window, printable(site), *part, peers_text(row), interval_text(row)]
-
-
-def _aligned(cells: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    numbers = len(widths) - 2
-    return [
-        "  ".join(
-            text.rjust(w) if i >= numbers else text.ljust(w)
-            for i, (text, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in cells
-    ]

@@ -7,7 +7,7 @@ of older ones, what a graph needs of their largest hosts is kept.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from superhosts.core.hosttable import host_name
@@ -110,7 +110,7 @@ def shown_of(report: Report) -> Shown:
     return Shown(
         window=report.window or NO_WINDOW,
         hosts=len(report.rows),
-        points=tuple(points_of(rows)),
+        points=tuple(map(point_of, rows)),
         rows=rows,
         title=report.title,
         notes=tuple(report.warnings),
@@ -127,15 +127,7 @@ def reaches(peers: int | None, threshold: float | None) -> bool:
     return threshold is None or peers is None or peers >= threshold
 
 
-def points_of(rows: Iterable[Row]) -> Iterable[Point]:
-    for row in rows:
-        yield Point(
-            host=str(row["host"]),
-            side=str(row["side"]),
-            direction=str(row["direction"]),
-            peers=row["peers"],
-            low=row["peers_low"],
-            high=row["peers_high"],
-            name=host_name(row),
-            pattern=str(row.get("pattern") or ""),
-        )
+def point_of(row: Row) -> Point:
+    numbers = row["peers"], row["peers_low"], row["peers_high"]
+    place = str(row["host"]), str(row["side"]), str(row["direction"])
+    return Point(*place, *numbers, host_name(row), str(row.get("pattern") or ""))

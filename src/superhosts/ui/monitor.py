@@ -143,7 +143,6 @@ def of_link(counters: Any, **backlogs: Backlog) -> Iterator[Metric]:
 
 
 def why_no_link(counters: Any) -> str:
-    """Return why a link does not work; empty if it does."""
     if counters.down:
         return f"the link does not work: {counters.down}"
     return "" if getattr(counters, "connects", 1) else "the link is not connected yet"

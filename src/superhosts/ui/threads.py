@@ -11,23 +11,19 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from superhosts.ui.folder import BusyError
 
 Found = TypeVar("Found")
 
 
-class _Job(NamedTuple):
-    ask: Callable[[], Any]
-    future: asyncio.Future[Any]
-
-
 class Workers:
     """Some threads with one queue. Only `close` may be called by other threads than that of the event loop."""
 
     def __init__(self, threads: int, name: str) -> None:
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for _ in range(threads)]
         self._unanswered: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -40,7 +36,7 @@ class Workers:
         self._loop = asyncio.get_running_loop()
         future: asyncio.Future[Found] = self._loop.create_future()
         self._unanswered.add(future)
-        self._jobs.put(_Job(ask, future))
+        self._jobs.put((ask, future))
         if self._is_closed:
             self._abandon()
         try:
@@ -64,20 +60,17 @@ class Workers:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if job.future.done():
+            ask, future = job
+            if future.done():
                 continue  # nobody waits any more
             try:
-                found, error = job.ask(), None
-            except Exception as caught:
-                found, error = None, caught
+                settle = partial(future.set_result, ask())
+            except Exception as error:
+                settle = partial(future.set_exception, error)
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                job.future.get_loop().call_soon_threadsafe(_settle, job.future, found, error)
+                future.get_loop().call_soon_threadsafe(_settle, future, settle)
 
 
-def _settle(future: asyncio.Future[Any], found: Any, error: Exception | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(found)
-    else:
-        future.set_exception(error)
+def _settle(future: asyncio.Future[Any], settle: Callable[[], None]) -> None:
+    if not future.done():
+        settle()

@@ -11,7 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from superhosts import __version__
@@ -77,9 +77,7 @@ class Filling:
             found.append(f"{counted(len(untimed), 'sketch has', 'sketches have')} no time: {untimed[0]}.")
         return found
 
-    def start(
-        self, stop: threading.Event, say: Callable[[str], None], *, follow: bool, rest: float = REST
-    ) -> threading.Thread:
+    def start(self, stop: threading.Event, say: Callable[[str], None], *, follow: bool, rest: float) -> None:
         """Fill in a thread of its own until `stop`; `follow`: look for new sketches again and again.
 
         What cannot be shown is said once, until it changes.
@@ -102,9 +100,7 @@ class Filling:
                 if (all_asked and not follow) or stop.wait(AGAIN):
                     return
 
-        thread = threading.Thread(target=run, name="views", daemon=True)
-        thread.start()
-        return thread
+        threading.Thread(target=run, name="views", daemon=True).start()
 
     def fill(self, stop: threading.Event | None = None, rest: float = 0.0) -> bool:
         """Ask for the newest windows that are not shown, and again for those whose files have changed.
@@ -135,8 +131,8 @@ class Filling:
 
     def _ask(self, window: Window, *, is_newest: bool) -> bool:
         """Ask for one window, and show it. Return False if it must be asked again."""
+        question = Question(self._selection(), *window, exactly=True)
         try:
-            question = Question(self._selection(), window.start, window.end, exactly=True)
             answer = self._folder.ask(question, patience=60.0, longest=math.inf)
         except (SuperhostsError, OSError, MemoryError) as error:
             self._failed[window] = str(error) or "too little memory"
@@ -221,7 +217,7 @@ class View:
         shown = self.board.newest if start is None else next(named, None)
         if shown is None:
             raise UsageError("this window is not known here")
-        rows = [*shown.rows] if shown.rows else [_short_row(shown, point) for point in shown.points]
+        rows = [*shown.rows] if shown.rows else [_short_row(point) for point in shown.points]
         return _heading(shown) | {"rows": rows, "whole": bool(shown.rows) or not shown.points}
 
     def host(self, host: str, start: float | None = None, end: float | None = None) -> Json:
@@ -238,7 +234,7 @@ class View:
             for point in shown.points
             if point.host == host
         ]
-        past, notes = None, []
+        past, notes, newest = None, [], self.board.newest
         if self.folder is not None:
             past = self.folder.past(host, Question(self.selection(), _nanoseconds(start), _nanoseconds(end)))
             whole = {shown.window for shown in windows if shown.hosts <= len(shown.points)}
@@ -248,7 +244,6 @@ class View:
                 notes.append(f"{left_out} not asked: it would take too long.")
             if past.failed:
                 notes.append(f"{counted(past.failed, 'window')} cannot be read: {past.why.rstrip('.')}.")
-        newest = self.board.newest
         rows = [row for row in (newest.rows if newest else ()) if str(row["host"]) == host]
         alerts = [] if self.alerts is None else self.alerts.alerts(host=host, most=CLOSED_ALERTS)
         return {
@@ -329,30 +324,20 @@ def _unreported(past: Past, points: Sequence[Json], whole: Set[Window]) -> Itera
     known = {tuple(point[name] for name in names) for point in points}
     for sighting in past.sightings:
         for item in sighting.found:
-            point = _span(sighting.window) | {
-                "side": item.part.side,
-                "direction": item.part.direction,
-                "peers": item.peers,
-                "low": item.peers_low,
-                "high": item.peers_high,
-                "reported": False if sighting.window in whole else None,
-            }
+            numbers = {"peers": item.peers, "low": item.peers_low, "high": item.peers_high}
+            point = _span(sighting.window) | {"side": item.part.side, "direction": item.part.direction, **numbers}
+            point["reported"] = False if sighting.window in whole else None
             if tuple(point[name] for name in names) not in known:
                 yield point
 
 
 def _heading(shown: Shown) -> Json:
-    largest = shown.points[0] if shown.points else None
+    largest = [_numbers(point) | {"host": point.host, "name": point.name} for point in shown.points[:1]]
     return {
         **_span(shown.window),
-        "hosts": shown.hosts,
-        "super_hosts": shown.super_hosts,
-        "largest": None if largest is None else _numbers(largest) | {"host": largest.host, "name": largest.name},
-        "title": shown.title,
-        "notes": list(shown.notes),
-        "revision": shown.revision,
-        "sites": list(shown.sites),
-        "missing": list(shown.missing),
+        **{name: getattr(shown, name) for name in ("hosts", "super_hosts", "title", "revision")},
+        **{name: list(getattr(shown, name)) for name in ("notes", "sites", "missing")},
+        "largest": next(iter(largest), None),
     }
 
 
@@ -366,7 +351,7 @@ def _numbers(point: Point) -> Json:
     return {name: getattr(point, name) for name in ("side", "direction", "peers", "low", "high")}
 
 
-def _short_row(shown: Shown, point: Point) -> Row:
+def _short_row(point: Point) -> Row:
     row: Row = {"host": point.host, "side": point.side, "direction": point.direction}
     row |= {"peers": point.peers, "peers_low": point.low, "peers_high": point.high, "saturated": point.peers is None}
     return row | {name: value for name, value in (("label", point.name), ("pattern", point.pattern)) if value}
@@ -375,7 +360,7 @@ def _short_row(shown: Shown, point: Point) -> Row:
 def _alert(alert: Alert) -> Json:
     """Return an alert with its times in seconds; `closed` is 0 while it is open."""
     times = {name: getattr(alert, name) / SECOND for name in ("opened", "last", "peak_at", "closed")}
-    return {"id": alert.id, **alert.fields, **times}
+    return {"id": alert.id, **asdict(alert), **times}
 
 
 def _nanoseconds(seconds: float | None) -> int | None:

@@ -101,26 +101,19 @@ def test_open_alerts_are_listed_first_and_those_with_the_most_peers(run: Run, tm
     ]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--alert-to", "x.jsonl"], "--alert-to needs --alerts FILE"),
-        (
-            ["--alerts", "a.sqlite", "--threshold", "5000", "--config", "rule.toml"],
-            "a rule of alerts begins at 250 peers",
-        ),
-        (["--alerts", "a.sqlite", "--peers", "opened"], "inner any hosts is not counted"),
-        (["--alerts", "a.sqlite", "--allow", "nobody"], "neither an address nor a prefix"),
-        (["--alerts", "a.sqlite", "--alert-to", "what://x"], "unknown scheme"),
-        (["--alerts", "a.sqlite", "--alert-cap", "0"], "at least 1"),
-    ],
-)
-def test_wrong_options(words: list[str], said: str, run: Run, tmp_path: Path) -> None:
-    (tmp_path / "rule.toml").write_text("[[rule]]\nname = 'small'\nthreshold = 250\n")
-    given = [str(tmp_path / word) if word in ("a.sqlite", "rule.toml") else word for word in words]
-    ended = run("scan", OFFICE, *given)
-    assert ended.status == 2
-    assert said in ended.err
+def test_wrong_options(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rule.toml").write_text("[[rule]]\nname = 'small'\nthreshold = 250\n")
+    for words, said in {
+        "--alert-to x.jsonl": "--alert-to needs --alerts FILE",
+        "--alerts a.sqlite --threshold 5000 --config rule.toml": "a rule of alerts begins at 250 peers",
+        "--alerts a.sqlite --peers opened": "inner any hosts is not counted",
+        "--alerts a.sqlite --allow nobody": "neither an address nor a prefix",
+        "--alerts a.sqlite --alert-to what://x": "unknown scheme",
+        "--alerts a.sqlite --alert-cap 0": "at least 1",
+    }.items():
+        ended = run("scan", OFFICE, *words.split())
+        assert (ended.status, said in ended.err) == (2, True), ended.err
 
 
 def test_muting_from_the_command_line(run: Run, tmp_path: Path) -> None:
@@ -186,15 +179,8 @@ def test_rows_without_times_make_no_alerts_and_it_is_said_once(tmp_path: Path) -
 def test_rules_about_patterns_need_evidence(run: Run, tmp_path: Path) -> None:
     config = tmp_path / "superhosts.toml"
     config.write_text('[[rule]]\nname = "scans"\npatterns = ["horizontal scan"]\n')
-    asked = (
-        "scan",
-        "synth:flows=2000,packets=4000,super_hosts=1",
-        "--quiet",
-        "--config",
-        config,
-        "--alerts",
-        tmp_path / "a.sqlite",
-    )
+    given = ("--quiet", "--config", config, "--alerts", tmp_path / "a.sqlite")
+    asked = ("scan", "synth:flows=2000,packets=4000,super_hosts=1", *given)
     refused = run(*asked)
     assert (refused.status, "rule scans: patterns need --evidence" in refused.err) == (2, True)
     assert run(*asked, "--evidence").status == 0

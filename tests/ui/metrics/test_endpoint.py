@@ -233,21 +233,14 @@ def test_a_destination_that_hangs_shows_its_queue(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["edge", "hub", "watch"])
-def test_without_the_package_one_line_says_what_to_install(command: str, tmp_path: Path) -> None:
-    arguments = {
-        "edge": ["edge", str(tmp_path), "--site", "ams", "--to", "link", "--spool", "spool"],
-        "hub": ["hub", "--from", "link", "--state", "state"],
-        "watch": ["watch", str(tmp_path)],
-    }[command]
+def test_without_the_package_one_line_says_what_to_install(tmp_path: Path) -> None:
     code = "import sys; sys.modules['prometheus_client'] = None; from superhosts.cli import main; main()"
-    line = [sys.executable, "-c", code, *arguments, "--metrics", ":0"]
-    done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
-    assert done.stderr == (
-        "superhosts: --metrics needs packages that are not installed: pip install 'superhosts[metrics]'\n"
-    )
-    assert done.returncode == 2
-    assert list(tmp_path.iterdir()) == []
+    why = "--metrics needs packages that are not installed: pip install 'superhosts[metrics]'"
+    for words in ("edge . --site ams --to link --spool spool", "hub --from link --state state", "watch ."):
+        line = [sys.executable, "-c", code, *words.split(), "--metrics", ":0"]
+        done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (2, f"superhosts: {why}\n")
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_port_that_is_taken_is_an_error_of_one_line(fleet: Fleet, tmp_path: Path) -> None:

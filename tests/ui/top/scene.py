@@ -6,6 +6,7 @@ import asyncio
 import html
 import itertools
 import re
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,10 @@ from places import ROOT
 from superhosts.cli.web import site_list
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
-from superhosts.output.alerts.machine import Alert
-from superhosts.ui.board import Board, Shown, points_of
+from superhosts.output.alerts.machine import Alert, Policy
+from superhosts.output.alerts.store import AlertStore
+from superhosts.output.report import Report
+from superhosts.ui.board import Board, Shown, shown_of
 from superhosts.ui.top.app import TopApp
 from superhosts.ui.top.feed import LocalFeed
 from superhosts.ui.view import View
@@ -90,64 +93,25 @@ def shown(number: int, hosts: list[Any] = HOSTS) -> Shown:
     ]
     rows.sort(key=lambda each: -each["peers"])
     window = Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
-    missing = ("lon",) if number == WINDOWS - 1 else ()
-    return Shown(
-        window=window,
-        hosts=len(rows),
-        points=tuple(points_of(rows)),
-        rows=tuple(rows),
-        title=f"{len(rows)} hosts with at least 1024 peers",
-        threshold=1024.0,
-        super_hosts=len(rows),
-        sites=("ams", "fra", "vie"),
-        missing=missing,
-    )
+    title = f"{len(rows)} hosts with at least 1024 peers"
+    found = shown_of(Report(rows=rows, window=window, title=title, threshold=1024.0))
+    return found._replace(sites=("ams", "fra", "vie"), missing=("lon",) if number == WINDOWS - 1 else ())
 
 
-class Alerts:
-    """Alerts in memory, with the methods of the file that a view asks."""
-
-    def __init__(self) -> None:
-        start = NOON + (WINDOWS - 3) * LENGTH
-        common = {"family": 4, "side": "inner", "direction": "any", "counts": "hosts", "threshold": 1024.0}
-        self.open = [
-            Alert(
-                "scan-out",
-                "10.20.4.17",
-                **common,
-                opened=start,
-                last=NOON + WINDOWS * LENGTH,
-                peers=18_402,
-                peak=18_402,
-            )
-        ]
-        self.closed = [
-            Alert(
-                "many-peers",
-                "10.20.8.201",
-                **common,
-                opened=NOON,
-                last=NOON + 4 * LENGTH,
-                peers=900,
-                peak=5_120,
-                closed=NOON + 6 * LENGTH,
-                reason="quiet",
-            )
-        ]
-        self.mutes: dict[tuple[str, str], dict[str, Any]] = {}
-
-    def alerts(self, *, is_open: bool | None = None, host: str | None = None, most: int = -1) -> list[Alert]:
-        found = [*self.open, *self.closed] if is_open is None else self.open if is_open else self.closed
-        return [alert for alert in found if host in (None, alert.host)]
-
-    def muted(self) -> list[dict[str, Any]]:
-        return list(self.mutes.values())
-
-    def mute(self, host: str, rule: str, until: float, why: str = "") -> None:
-        self.mutes[host, rule] = {"host": host, "rule": rule, "until": until, "why": why}
-
-    def unmute(self, host: str, rule: str) -> bool:
-        return self.mutes.pop((host, rule), None) is not None
+def alerts() -> AlertStore:
+    """Return a file with an open alert and a closed one."""
+    store = AlertStore(Path(tempfile.mkdtemp()) / "alerts.sqlite")
+    machine = store.machine(Policy())
+    for rule, host, opened, last, peers, peak, closed in (
+        ("scan-out", "10.20.4.17", WINDOWS - 3, WINDOWS, 18_402, 18_402, 0),
+        ("many-peers", "10.20.8.201", 0, 4, 900, 5_120, NOON + 6 * LENGTH),
+    ):
+        times = NOON + opened * LENGTH, NOON + last * LENGTH
+        alert = Alert(rule, host, 4, "inner", "any", "hosts", 1024.0, *times, peers=peers, peak=peak, closed=closed)
+        alert.reason = "quiet" if closed else ""
+        machine.changed[alert.id] = alert
+    store.take(machine, Window(NOON, NOON + LENGTH), [])
+    return store
 
 
 def sites() -> dict[str, dict[str, Any]]:
@@ -170,7 +134,7 @@ def make_view(windows: int = WINDOWS) -> View:
         board,
         lambda: Selection(1024.0),
         is_live=True,
-        alerts=Alerts(),  # type: ignore[arg-type]
+        alerts=alerts(),
         sites=lambda: site_list(sites(), board),
         clock=lambda: (NOON + WINDOWS * LENGTH) / 1e9 + 30,  # a time that does not pass
     )

@@ -13,7 +13,7 @@ import pytest
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.output.alerts.store import AlertStore
-from superhosts.ui.board import Board, Shown, points_of
+from superhosts.ui.board import Board, Shown, point_of
 from superhosts.ui.folder import BusyError
 from superhosts.ui.top import app as program
 from superhosts.ui.top.app import AlertsScreen, Grid, HostScreen, Line, SitesScreen, TopApp
@@ -55,12 +55,20 @@ async def press(pilot: Any, *keys: str) -> None:
 def put(board: Board, number: int, rows: list[dict[str, Any]], **more: Any) -> None:
     window = Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
     rows = sorted(rows, key=lambda each: -(each["peers"] or each["peers_low"]))
-    board.put(Shown(window, len(rows), tuple(points_of(rows)), tuple(rows), **more))
+    board.put(Shown(window, len(rows), tuple(map(point_of, rows)), tuple(rows), **more))
 
 
 def small(count: int, first: int = 0) -> list[dict[str, Any]]:
     """Rows of hosts 10.0.0.N with 1000 - N peers."""
     return [row(f"10.0.0.{number}", "", "", 1000 - number, 0.03, ()) for number in range(first, first + count)]
+
+
+def hub(*windows: list[dict[str, Any]], **more: Any) -> tuple[Board, TopApp]:
+    """Return a board with the rows of some windows, and the screen that shows it."""
+    board = Board()
+    for number, rows in enumerate(windows):
+        put(board, number, rows)
+    return board, TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0), **more)))
 
 
 # Pictures
@@ -150,9 +158,7 @@ async def test_markup_and_control_characters_are_shown_as_text() -> None:
 
 @pytest.mark.slow
 async def test_the_cursor_stays_on_its_host_and_its_line() -> None:
-    board = Board()
-    put(board, 0, small(60))
-    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+    board, app = hub(small(60))
     async with driven(app) as pilot:
         await press(pilot, *["down"] * 36, *["up"] * 6)  # a line in the middle of the screen
         grid = app.screen.query_one(Grid)
@@ -166,9 +172,7 @@ async def test_the_cursor_stays_on_its_host_and_its_line() -> None:
 
 
 async def test_a_cursor_that_nobody_moved_stays_on_the_largest_host() -> None:
-    board = Board()
-    put(board, 0, small(3))
-    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+    board, app = hub(small(3))
     async with driven(app) as pilot:
         put(board, 1, [*small(3), row("10.9.9.9", "", "", 4000, 0.03, ())])
         await ready(pilot, lambda: len(app.rows) == 4)
@@ -176,9 +180,7 @@ async def test_a_cursor_that_nobody_moved_stays_on_the_largest_host() -> None:
 
 
 async def test_a_host_that_is_gone_leaves_the_cursor_on_the_screen() -> None:
-    board = Board()
-    put(board, 0, small(50))
-    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+    board, app = hub(small(50))
     async with driven(app) as pilot:
         await press(pilot, "end")
         put(board, 1, small(2))
@@ -189,10 +191,7 @@ async def test_a_host_that_is_gone_leaves_the_cursor_on_the_screen() -> None:
 
 @pytest.mark.slow
 async def test_an_older_window_stays_when_new_ones_come_and_n_follows_again() -> None:
-    board = Board()
-    for number in range(3):
-        put(board, number, small(number + 1))
-    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+    board, app = hub(small(1), small(2), small(3))
     async with driven(app) as pilot:
         assert len(hosts(app)) == 3
         await press(pilot, "left_square_bracket")
@@ -230,47 +229,30 @@ async def test_sorting_goes_through_the_columns_that_are_shown() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        ("SERVER", ["203.0.113.66", "2001:db8:20::25"]),
-        ("10.20.4.0/24", ["10.20.4.17", "10.20.4.99"]),
-        ("2001:db8::/32 mail", ["2001:db8:20::25"]),
-        ("vie ams", ["10.20.0.53", "2001:db8:20::25", "198.51.100.9"]),
-        ("[3rd", ["10.20.16.4"]),
-        ("nothing has this", []),
-    ],
-)
-async def test_filters(words: str, found: list[str]) -> None:
+async def test_filters() -> None:
+    """Letters that are keys elsewhere go to the filter while it is typed."""
     app = TopApp(LocalFeed(make_view()))
     async with driven(app, (120, 30)) as pilot:
-        await press(pilot, "slash")
-        for key in words:
-            await pilot.press({" ": "space", "/": "slash"}.get(key, key))
-        await press(pilot, "enter")
-        assert hosts(app) == found
-        assert ("No host with" in lines(app)[4]) == (not found)
-        await press(pilot, "escape")
-        assert len(hosts(app)) == len(HOSTS)
-
-
-@pytest.mark.slow
-async def test_keys_that_are_letters_go_to_the_filter_while_it_is_typed() -> None:
-    app = TopApp(LocalFeed(make_view()))
-    async with driven(app) as pilot:
-        await press(pilot, "slash", *"mashq")
-        assert app.where.words == "mashq"
-        assert app.is_running
-        assert len(app.screen_stack) == 1
+        for words, found in {
+            "SERVER": ["203.0.113.66", "2001:db8:20::25"],
+            "10.20.4.0/24": ["10.20.4.17", "10.20.4.99"],
+            "2001:db8::/32 mail": ["2001:db8:20::25"],
+            "vie ams": ["10.20.0.53", "2001:db8:20::25", "198.51.100.9"],
+            "[3rd": ["10.20.16.4"],
+            "mashq": [],
+        }.items():
+            await press(pilot, "slash", *({" ": "space", "/": "slash"}.get(key, key) for key in words), "enter")
+            assert (app.where.words, hosts(app), len(app.screen_stack)) == (words, found, 1)
+            assert ("No host with" in lines(app)[4]) == (not found)
+            await press(pilot, "escape")
+            assert len(hosts(app)) == len(HOSTS)
 
 
 # One host, alerts, sites
 
 
 async def test_the_page_of_a_host_follows_its_newest_window() -> None:
-    board = Board()
-    put(board, 0, small(3))
-    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+    board, app = hub(small(3))
     async with driven(app) as pilot:
         await press(pilot, "down", "enter")
         assert isinstance(app.screen, HostScreen)
@@ -307,10 +289,8 @@ async def test_a_page_from_an_older_window_has_the_numbers_of_that_window() -> N
 
 @pytest.mark.slow
 async def test_muting_asks_and_is_shown_among_the_alerts(tmp_path: Any) -> None:
-    board = Board()
-    put(board, 0, small(3))
     store = AlertStore(tmp_path / "alerts.db")
-    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0), alerts=store)))
+    _, app = hub(small(3), alerts=store)
     async with driven(app) as pilot:
         await press(pilot, "m", "escape")
         assert store.muted() == []
@@ -335,9 +315,7 @@ async def test_muting_asks_and_is_shown_among_the_alerts(tmp_path: Any) -> None:
 
 
 async def test_without_alerts_there_is_nothing_to_mute() -> None:
-    board = Board()
-    put(board, 0, small(3))
-    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+    _, app = hub(small(3))
     async with driven(app) as pilot:
         await press(pilot, "m")
         assert len(app.screen_stack) == 1
@@ -382,8 +360,7 @@ async def test_a_link_that_is_lost_is_told_and_the_last_window_stays() -> None:
 
 
 async def test_an_empty_view_waits_for_its_first_window() -> None:
-    board = Board()
-    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+    board, app = hub()
     async with driven(app) as pilot:
         assert "no window yet" in lines(app)[1]
         await press(pilot, "enter", "left", "s", "m", "slash", "escape")
@@ -487,9 +464,7 @@ async def test_ten_thousand_hosts_are_drawn_a_screenful_at_a_time(monkeypatch: p
     drawn: list[Any] = []
     plain = program.host_line
     monkeypatch.setattr(program, "host_line", lambda *given, **more: drawn.append(given) or plain(*given, **more))
-    board = Board()
-    put(board, 0, [row(f"10.{n >> 8}.{n & 255}.1", "", "", 20_000 - n, 0.03, ()) for n in range(10_000)])
-    app = TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0))))
+    _, app = hub([row(f"10.{n >> 8}.{n & 255}.1", "", "", 20_000 - n, 0.03, ()) for n in range(10_000)])
     async with driven(app) as pilot:
         await press(pilot, "end")
         assert "10.39.15.1" in "\n".join(lines(app))

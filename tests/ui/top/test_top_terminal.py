@@ -128,35 +128,19 @@ def test_a_folder_of_sketches(archive: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_color(archive: Path) -> None:
+def test_a_state_folder_of_a_hub_without_colours_and_a_signal(archive: Path) -> None:
+    sites = {"ams": {"seen": NOON / 1e9, "version": "1.0\x1b[2J"}, "fra": {"seen": None, "mismatch": "too old"}}
+    (archive / "status.json").write_text(json.dumps({"sites": sites}))
     with on_terminal(archive, "--threshold", "100", "--key-file", "public", NO_COLOR="1") as top:
-        top.until("10.0.0.1", "░")
-        top.press("\x03")
-        assert top.ends() == 0
-        assert top.is_restored
-    assert not COLOURS.search(top.sent)
-
-
-@pytest.mark.slow
-def test_a_signal_leaves_the_terminal_in_order(archive: Path) -> None:
-    with on_terminal(archive, "--threshold", "100", "--key-file", "public") as top:
-        top.until("10.0.0.1")
+        top.until("10.0.0.1", "░", "● newest, ", " ago")
+        assert "● live" not in top.text
+        assert not COLOURS.search(top.sent)
+        top.press("h")
+        top.until("Sites: 2", "fra", "too old", r"1.0\x1b[2J")
+        assert not COLOURS.search(top.sent)
         top.process.send_signal(signal.SIGTERM)
         assert top.ends() == 128 + signal.SIGTERM
         assert top.is_restored
-
-
-@pytest.mark.slow
-def test_a_state_folder_of_a_hub(archive: Path) -> None:
-    sites = {"ams": {"seen": NOON / 1e9, "version": "1.0\x1b[2J"}, "fra": {"seen": None, "mismatch": "too old"}}
-    (archive / "status.json").write_text(json.dumps({"sites": sites}))
-    with on_terminal(archive, "--threshold", "100", "--key-file", "public") as top:
-        top.until("10.0.0.1", "● newest, ", " ago")
-        assert "● live" not in top.text
-        top.press("h")
-        top.until("Sites: 2", "fra", "too old", r"1.0\x1b[2J")
-        top.press("q")
-        assert top.ends() == 0
 
 
 @pytest.mark.slow
@@ -171,7 +155,7 @@ def test_a_file_that_grows(tmp_path: Path) -> None:
         with path.open("ab") as file:
             file.write(b"".join(p.record(*frame) for frame in frames[half:]))
         top.until("22:25–22:30")
-        top.press("q")
+        top.press("\x03")
         assert top.ends() == 0
         assert top.is_restored
 

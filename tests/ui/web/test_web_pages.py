@@ -15,13 +15,13 @@ from browsing import DESK, PHONE, Visit, axe_source, chromium, violations
 from cli.test_hosts import NOON, save
 from commands import Run
 from dashboards import KNOWN, LENGTH, SITES, Shown, report, row, rows_of, seen_at, serving
-from superhosts.cli._options import NamesOptions, WantedOptions
+from superhosts.cli.usage.sketches import Web
 from superhosts.cli.web import folder_view
 from superhosts.core.pairs import Part
 from superhosts.core.results import Selection
 from superhosts.fleet.sites import WRONG
 from superhosts.ui.board import MOST_WINDOWS, Board
-from superhosts.ui.folder import SketchFolder
+from superhosts.ui.folder import PartState, SketchFolder
 from superhosts.ui.top.hosts import filtered, host_rows
 from superhosts.ui.view import View
 from superhosts.ui.web.access import Access
@@ -108,7 +108,7 @@ def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, t
     """The capture of the README, whose largest hosts are shown, too. It is of another year."""
     capture = Path(__file__).parents[2] / "first_hour" / "captures" / "office.pcap.gz"
     run("scan", capture, "--inner", "private", "--save", tmp_path, "--quiet")
-    view, stop = folder_view(tmp_path, WantedOptions(), naming=NamesOptions()), threading.Event()
+    view, stop = folder_view(tmp_path, Web(folder=tmp_path)), threading.Event()
     view.clock, view.is_live = lambda: 1_772_442_600.0 + 50 * 86400.0, True  # as if windows were added
     view.start_filling(stop, lambda _: None, follow=False)
     wait_for(lambda: len(view.windows()) == 2, view.summary)
@@ -629,7 +629,7 @@ def test_sections_that_are_missing_are_not_shown(browser: BrowserContext) -> Non
 
 def test_markup_shows_as_text(browser: BrowserContext) -> None:
     """Names, labels, titles and notes come from outside: from DNS, from files and from other people."""
-    view = View(MARKUP, Board(), lambda: Selection(1024.0), parts=lambda: {Part(4): _no_state()})
+    view = View(MARKUP, Board(), lambda: Selection(1024.0), parts=lambda: {Part(4): PartState()})
     made = row(MARKUP, 5000, 1, label=MARKUP, pattern=MARKUP, reason=MARKUP, side=MARKUP)
     made["sites"] = seen_at([MARKUP, "ams"], 5000)
     other = row("10.0.0.9", 2000, 1, name=MARKUP)
@@ -645,12 +645,6 @@ def test_markup_shows_as_text(browser: BrowserContext) -> None:
         assert page.inner_text("h1") == MARKUP
         assert page.locator("main img, main script, header img[src=x]").count() == 0
         assert page.title() != "broken"
-
-
-def _no_state() -> object:
-    from superhosts.ui.folder import PartState
-
-    return PartState()
 
 
 def test_a_lost_link_is_told_and_found_again(browser: BrowserContext, tmp_path: Path) -> None:

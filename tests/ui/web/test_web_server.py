@@ -126,24 +126,17 @@ def test_questions_without_sense_are_refused(web: WebServer) -> None:
         assert (found.status, text in found.content["error"]) == (400, True), path
 
 
-@pytest.mark.slow
-def test_all_viewers_hear_of_a_mute(web: WebServer) -> None:
-    stream = Stream(web)
+def test_hosts_are_muted_and_unmuted_and_all_viewers_hear_of_it(web: WebServer, shown: Shown) -> None:
+    mute, stream = {"host": "10.9.0.0/16", "rule": "", "seconds": 3600, "why": "known"}, Stream(web)
     before = stream.next()["changed"]
-    assert ask(web, "/api/mute", "POST", {"host": "10.9.0.0/16", "seconds": 3600}).status == 200
-    muted = stream.next()["changed"]
-    assert ask(web, "/api/unmute", "POST", {"host": "10.9.0.0/16"}).status == 200
-    assert before < muted < stream.next()["changed"]
-    stream.close()
-
-
-def test_hosts_are_muted_and_unmuted(web: WebServer, shown: Shown) -> None:
-    mute = {"host": "10.9.0.0/16", "rule": "", "seconds": 3600, "why": "known"}
     assert ask(web, "/api/mute", "POST", mute).status == 200
     assert [each["host"] for each in shown.view.list_alerts()["muted"]] == ["10.9.0.0/16"]
+    muted = stream.next()["changed"]
     gone = ask(web, "/api/unmute", "POST", {"host": "10.9.0.0/16", "rule": ""})
     assert gone.content == {"unmuted": True}
     assert shown.view.list_alerts()["muted"] == []
+    assert before < muted < stream.next()["changed"]
+    stream.close()
     half = "\ud800"  # of a character
     wrong = {
         "host": (5, "nobody", half),
@@ -427,6 +420,8 @@ def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> Non
     with serving(empty_view(), token=TOKEN) as web:
         connections = web._server.server_state.connections
         strangers = [socket.create_connection(web.place, timeout=120) for _ in range(5)]
+        for client, sent in zip(strangers, (b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n"), strict=False):
+            client.sendall(sent)
         wait_for(lambda: len(connections) == 5, "all are taken")
         known = [Stream(web, Authorization=f"Bearer {TOKEN}") for _ in range(5)]
         assert [stream.next()["changed"] for stream in known] == [0] * 5
@@ -438,19 +433,6 @@ def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> Non
         assert ask(web, "/api/summary", Authorization=f"Bearer {TOKEN}").status == 200
         for each in (*known, *strangers):
             each.close()
-
-
-def test_strangers_shut_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 50)
-    with contextlib.ExitStack() as held, serving(empty_view(), token=TOKEN, reading=1e6) as web:
-        for number in range(200):
-            client = held.enter_context(socket.create_connection(web.place, timeout=120))
-            if number % 3:
-                with contextlib.suppress(OSError):  # it made room for others already
-                    client.sendall((b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")[number % 3])
-        assert ask(web, "/api/summary", Authorization=f"Bearer {TOKEN}").status == 200
-        assert ask(web, "/").status == 401  # the page that asks for the token
-        wait_for(lambda: len(web._server.server_state.connections) <= server.MOST_CONNECTIONS, "the limit holds")
 
 
 def _left(client: socket.socket) -> bytes:
@@ -524,19 +506,7 @@ def test_quiet_streams_have_a_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None
         stream.close()
 
 
-def test_there_is_a_limit_of_viewers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "MOST_VIEWERS", 2)
-    with serving(empty_view()) as web:
-        streams = [Stream(web), Stream(web)]
-        for stream in streams:
-            stream.next()
-        assert ask(web, "/api/events").status == 503
-        for stream in streams:
-            stream.close()
-        wait_for(lambda: web._changes.viewers == 0, "both have gone")
-
-
-def test_viewers_that_come_at_once_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_a_limit_of_viewers_also_if_they_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "MOST_VIEWERS", 10)
     with contextlib.ExitStack() as held, serving(empty_view()) as web:
         clients = [held.enter_context(socket.create_connection(web.place, timeout=120)) for _ in range(40)]
@@ -602,30 +572,23 @@ def test_busy_sketches_are_told(web: WebServer, shown: Shown, monkeypatch: pytes
     assert ask(web, "/api/ask?threshold=100").status == 200
 
 
-def test_an_error_that_nobody_expects_is_told_and_nothing_ends() -> None:
+def test_an_error_that_nobody_expects_is_told_and_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     view, told = empty_view(), []
     view.list_sites = lambda: 1 / 0  # type: ignore[method-assign]
     web = WebServer(view, Access(Place("127.0.0.1", 0)), told.append)
     try:
         assert ask(web, "/api/sites").status == 500
         assert ask(web, "/api/summary").status == 200
-    finally:
-        web.close()
-    assert len(told) == 1
-    assert "/api/sites failed: ZeroDivisionError" in told[0]
-
-
-def test_an_error_of_the_checks_has_the_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Access, "knows_host", lambda *_: 1 / 0)
-    told: list[str] = []
-    web = WebServer(empty_view(), Access(Place("127.0.0.1", 0)), told.append)
-    try:
+        monkeypatch.setattr(Access, "knows_host", lambda *_: 1 / 0)  # of the checks before each answer
         found = ask(web, "/api/summary")
     finally:
         web.close()
     assert (found.status, found.content) == (500, {"error": "ZeroDivisionError; the log says more"})
     assert "default-src 'none'" in found.headers["Content-Security-Policy"]
-    assert len(told) == 1
+    assert [each.partition(" failed: ZeroDivisionError")[0] for each in told] == [
+        "dashboard: /api/sites",
+        "dashboard: /api/summary",
+    ]
 
 
 def test_it_closes_while_a_question_runs() -> None:

@@ -133,12 +133,18 @@ def _shown(values: Values, row: int) -> str:
 def from_packed(packed: NDArray[Any]) -> AddressColumn:
     """Return rows of 4 or 16 bytes (n, 4) or (n, 16) as addresses. IPv4-mapped IPv6 is IPv4."""
     rows: Bytes = readable(packed)
-    count = len(rows)
-    words: Words = np.zeros((count, 2), np.uint64)
     if rows.shape[1] == 4:
+        words: Words = np.zeros((len(rows), 2), np.uint64)
         words[:, 1] = rows.view(">u4")[:, 0]
-        return AddressColumn(np.full(count, 4, np.uint8), words)
-    words[:] = rows.view(">u8")
-    is_mapped = (words[:, 0] == 0) & (words[:, 1] >> np.uint64(32) == MAPPED)
-    words[is_mapped, 1] &= np.uint64(0xFFFFFFFF)
-    return AddressColumn(np.where(is_mapped, 4, 6).astype(np.uint8), words)
+        return AddressColumn(np.full(len(rows), 4, np.uint8), words)
+    return from_words(rows.view(">u8").astype(np.uint64))
+
+
+def from_words(words: Words) -> AddressColumn:
+    """Return IPv6 addresses as rows (high word, low word), which are changed here. IPv4-mapped IPv6 is IPv4."""
+    kinds = np.full(len(words), 6, np.uint8)
+    mapped = np.flatnonzero(words[:, 0] == 0)  # of IPv6 addresses proper, nearly none
+    mapped = mapped[words[mapped, 1] >> np.uint64(32) == MAPPED]
+    words[mapped, 1] &= np.uint64(0xFFFFFFFF)
+    kinds[mapped] = 4
+    return AddressColumn(kinds, words)

@@ -38,7 +38,7 @@ from superhosts.detectors.estimate import Estimate, Evidence, better_of, conclud
 from superhosts.detectors.formulas import MISS_EXPONENT, prefix_test, unnamed_probability, zero_limit
 from superhosts.detectors.hostnames import names_for
 from superhosts.detectors.lock import locked, state_of
-from superhosts.detectors.stored import Kind, Place, Read
+from superhosts.detectors.stored import Kind, Read
 
 __all__ = ["Cube", "Geometry"]
 PREFIX_ONES = (15, 60, 240)  # ones expected in the words that each test of a candidate reads
@@ -133,15 +133,12 @@ class Cube(ColumnSketch):
         return make_on_gpu(plan, gpu)
 
     @classmethod
-    def _make_empty(cls, kind: Kind, secret: bytes, place: Place) -> Self:
-        """Return an empty cube of this kind, for the content of a file. It is dense from the start, as files are."""
-        keys = kind.format.keys
-        cube = cls(
-            geometry=kind.geometry, key=secret, device=place.device, threads=place.threads, exact=False, keys=keys
-        )
-        if keys is None:
-            cube.format = kind.format
-        return cube
+    def _arguments_for(cls, kind: Kind) -> dict[str, Any]:
+        return {
+            "geometry": kind.geometry,
+            "keys": kind.format.keys,
+            "exact": False,
+        }  # dense from the start, as files are
 
     # Exact answers
 

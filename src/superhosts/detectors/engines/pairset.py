@@ -262,10 +262,12 @@ class PairSet:
         return Table(words[first : first + size * width], width, np.uint64(bin_ == 0), bin_, self._counts, address)
 
     def _put(self, table: Table) -> None:
-        if table.address != self._places.addresses[table.bin]:
-            self._is_old[table.bin] = False
-            self._memory[table.bin] = table.slots
-            self._places.put(table)
+        bin_ = table.bin
+        if table.address != self._places.addresses[bin_]:
+            self._is_old[bin_] = False
+            self._memory[bin_] = table.slots
+            for places, number in zip(self._places[:3], (table.address, table.size, table.width), strict=True):
+                places[bin_] = number
 
     def _put_all(self, tables: Tables, words: Words) -> None:
         for bin_ in tables.bins.tolist():
@@ -273,7 +275,7 @@ class PairSet:
         self._note(tables)
 
     def _note(self, tables: Tables) -> None:
-        self._places.put_all(tables)
+        self._places.put(tables)
         self._is_old[tables.bins] = False
 
     def _work(self, pairs: int, work: Callable[..., None], tables: int) -> Numbers:

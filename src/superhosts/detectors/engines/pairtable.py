@@ -46,11 +46,6 @@ class Table(NamedTuple):
     def size(self) -> int:
         return len(self.slots) // self.width
 
-    @property
-    def room(self) -> int:
-        """The most pairs that it takes, as `capacity` says, in plain Python."""
-        return self.size * 3 // 4
-
 
 class Portion(NamedTuple):
     """Some entries of one bin, or of several in ascending order, as chunks of a pool."""
@@ -338,14 +333,7 @@ class Tables(NamedTuple):
         none = np.zeros((3, bins), np.int64)
         return cls(none[0], none[1], none[2], np.arange(bins))
 
-    def put(self, table: Table) -> None:
-        self.addresses[table.bin], self.sizes[table.bin], self.widths[table.bin] = (
-            table.address,
-            table.size,
-            table.width,
-        )
-
-    def put_all(self, tables: Tables) -> None:
+    def put(self, tables: Tables) -> None:
         for mine, theirs in zip(self[:3], tables[:3], strict=True):
             mine[tables.bins] = theirs
 

@@ -95,10 +95,6 @@ def enter(gpu: int) -> None:
         _this_thread.gpu = gpu
 
 
-def leave() -> None:
-    vars(_this_thread).clear()
-
-
 @contextlib.contextmanager
 def inside(gpu: int) -> Iterator[None]:
     call("cuCtxPushCurrent_v2", context_of(gpu))
@@ -170,10 +166,6 @@ class Recording:
 
     def launch(self, stream: Stream) -> None:
         call("cuGraphLaunch", self._runnable, stream.handle)
-
-
-def wait_for(stream: int) -> None:
-    call("cuStreamSynchronize", stream)
 
 
 # Memory

@@ -372,7 +372,7 @@ def as_device_array(column: Any) -> Any:
     if is_cupy(column) and not waits and column.flags.c_contiguous:
         return column
     if waits:
-        driver.wait_for(column.__cuda_array_interface__["stream"])
+        driver.call("cuStreamSynchronize", column.__cuda_array_interface__["stream"])
     array = driver.borrow(column)
     if array is not None:
         return array

@@ -4,7 +4,8 @@ A piece leaves the server's queue when it is on this disk. That guarantees nothi
 whole sketch, without which the edge asks, and sends again what a hub that was killed has lost.
 
 A site that sends invalid data harms only itself. It has its own share of the queue, of the sketches that may arrive at
-once and of the turns at the intake. What is refused or deferred too often leaves the queue.
+once and of the turns at the intake. What is refused or deferred too often leaves the queue, and so does what a site has
+sent that is no longer admitted.
 """
 
 from __future__ import annotations
@@ -374,10 +375,13 @@ class Assembler:
             del self.assemblies[assembly.name]
         await asyncio.to_thread(assembly.path.unlink, missing_ok=True)
 
-    async def look_after(self, now: float) -> None:
-        """Hand in again what failed, and give up what has been incomplete for too long."""
+    async def look_after(self) -> None:
+        """Hand in again what failed; give up what has been incomplete for too long, or is of a revoked site."""
+        now = self.clock()
         for assembly in list(self.assemblies.values()):
-            if assembly.retry is not None and assembly.retry <= now:
+            if not assembly.handed_in and not self.is_admitted(assembly.site):
+                await self.give_up(assembly, "is not enrolled; its pieces are discarded")
+            elif assembly.retry is not None and assembly.retry <= now:
                 self._hand_in(assembly)
             elif not assembly.whole and now - assembly.touched > self._patience.abandon:
                 await self.give_up(assembly)

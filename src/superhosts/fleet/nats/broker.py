@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import importlib.metadata
 import json
 import math
@@ -22,11 +21,11 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from superhosts.core.files import exposure_warning, write_private
+from superhosts.core.files import exposure_warning, hold_folder, output_errors, write_private
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
 from superhosts.fleet.link import Say, retry_delay
@@ -90,7 +89,7 @@ class Broker:
         self._name = f"superhosts-{secrets.token_hex(6)}"  # to recognise a foreign server on the port
         self._host, self._port = parse_listen(listen)
         self._config, self._log = self.folder / enrolment.CONFIG, self.folder / "nats.log"
-        self._lock: IO[bytes] | None = None
+        self._lock: IO[str] | None = None
         self._server: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
         self._stop, self._ready, self._reloading = threading.Event(), threading.Event(), threading.Lock()
@@ -117,10 +116,12 @@ class Broker:
         """How the hub itself connects: with its own key, over the loopback interface if possible."""
         scheme = "tls" if self._tls else "nats"
         url = f"{scheme}://{format_address(local_host(self._host), self._port)}"
-        cert, key = (self._tls.cert, self._tls.key) if self._tls else (None, None)
+        options = NatsOptions(url, nkey=enrolment.hub_key(self.folder)[0], timing=self._timing)
+        if self._tls is None:
+            return options
         # The hub trusts exactly the certificate that it gave the broker; its name may be that of another interface.
-        tls: Any = {"tls_ca": cert, "tls_cert": cert, "tls_key": key, "pinned": cert is not None}
-        return NatsOptions(url, nkey=enrolment.hub_key(self.folder)[0], **tls, timing=self._timing)
+        cert, key = self._tls.cert, self._tls.key
+        return replace(options, tls_ca=cert, tls_cert=cert, tls_key=key, pinned=True)
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises UsageError, with the server's messages, if it does not start."""
@@ -131,10 +132,8 @@ class Broker:
                 "enroll the sites first, or listen on 127.0.0.1"
             )
         try:
-            self._start(binary)
-        except OSError as error:
-            self.stop()
-            raise OutputError(f"{self.folder}: {error.strerror or error}") from None
+            with output_errors(self.folder):
+                self._start(binary)
         except BaseException:
             self.stop()
             raise
@@ -143,12 +142,7 @@ class Broker:
         self._stop.clear()
         self._ready.clear()
         self._failure = None
-        enrolment.private_folder(self.folder)
-        self._lock = enrolment.open_private(self.folder / ".lock")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UsageError(f"{self.folder}: another hub runs its broker here") from None
+        self._lock = hold_folder(self.folder)
         end_leftover(self.folder / "nats.pid", self._config, self._say)
         queue = self.folder / "store" / "jetstream" / "$G"
         if queue.exists():  # of a release without accounts

@@ -178,20 +178,14 @@ class Token:
             raise UsageError(f"{place}: a token of version {int(found[1])}, and {VERSION} is needed: upgrade {side}")
         packed = _unpack(found[2], place)
         try:
-            inflated = zlib.decompressobj()
-            content = json.loads(inflated.decompress(packed, LONGEST))
-            key = content.get("key")
-            return cls(
-                check_site(_text(content, "site"), place),
-                _text(content, "url"),
-                _text(content, "seed"),
-                None if key is None else base64.b64decode(_text(content, "key"), validate=True),
-                None if content.get("ca") is None else _text(content, "ca"),
-            )
-        except UsageError:
-            raise
-        except (AttributeError, KeyError, ValueError, RecursionError, zlib.error) as error:
+            content = json.loads(zlib.decompressobj().decompress(packed, LONGEST))
+            site, url, seed = (_text(content[name]) for name in ("site", "url", "seed"))
+            key, ca = (None if content.get(name) is None else _text(content[name]) for name in ("key", "ca"))
+            token = cls(site, url, seed, None if key is None else base64.b64decode(key, validate=True), ca)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError, zlib.error) as error:
             raise UsageError(f"{place}: a token without what an edge needs ({type(error).__name__})") from None
+        check_site(token.site, place)
+        return token
 
 
 def _unpack(text: str, place: str) -> bytes:
@@ -215,10 +209,9 @@ def _check(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=CHECK, person=b"superhosts join").digest()
 
 
-def _text(content: dict[str, Any], name: str) -> str:
-    value = content[name]
+def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError(name)
+        raise ValueError
     return value
 
 

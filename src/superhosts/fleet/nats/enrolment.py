@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from superhosts.core.files import read_json, write_json, write_private
+from superhosts.core.files import make_folder, read_json, write_json, write_private
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError, UsageError
@@ -101,7 +101,7 @@ def _give_key(
     folder: Path, site: str, sites: dict[str, Enrolment], target: Path, old: str | None = None, until: float = 0.0
 ) -> Path:
     secret, public = make_key()
-    private_folder(target.parent)
+    make_folder(target.parent)
     write_private(target, secret + "\n")
     _write(folder, {**sites, site: Enrolment(_now(), None, public, old, until)})
     return target
@@ -119,7 +119,7 @@ def unenroll(folder: Path, site: str) -> None:
 def _changing(folder: Path) -> Iterator[dict[str, Enrolment]]:
     """Yield the sites to one command at a time that changes them."""
     try:
-        private_folder(folder)
+        make_folder(folder)
         with open_private(folder / ".sites.lock") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield list_sites(folder)
@@ -154,7 +154,7 @@ def hub_key(folder: Path) -> tuple[Path, str]:
     """Return the file with the hub's secret key, and the public key; the pair is created at the first start."""
     path = folder / HUB_SEED
     if not path.exists():
-        private_folder(folder)
+        make_folder(folder)
         write_private(path, make_key()[0] + "\n")
     return path, public_key(path)
 
@@ -193,14 +193,6 @@ def open_private(path: Path) -> IO[bytes]:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.fchmod(handle, 0o600)
     return os.fdopen(handle, "wb")
-
-
-def private_folder(folder: Path) -> None:
-    """Create a folder that only its owner can access; leave an existing one as it is."""
-    if not folder.is_dir():
-        private_folder(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        folder.chmod(0o700)  # whatever the umask
 
 
 class HubAddress(NamedTuple):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from superhosts import __version__
@@ -31,11 +31,6 @@ MAX_NOTICE = 400
 _WIRE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 _SPOOL = re.compile(r"([0-9]{1,12}) ([0-9]{1,18})")
 _TIME = re.compile(r"[0-9]{1,19}")
-
-
-class Spooled(NamedTuple):
-    sketches: int
-    bytes: int
 
 
 class PeerInfo(NamedTuple):
@@ -56,7 +51,7 @@ class PeerInfo(NamedTuple):
     wire: tuple[int, int] = EARLIEST
     version: str | None = None
     sent: int | None = None  # ns since 1970, by its own clock
-    spool: Spooled | None = None
+    spool: tuple[int, int] | None = None  # sketches, bytes
     notice: str = ""
 
     def headers(self) -> dict[str, str]:
@@ -66,7 +61,7 @@ class PeerInfo(NamedTuple):
         if self.sent is not None:
             found["Superhosts-Time"] = str(self.sent)
         if self.spool is not None:
-            found["Superhosts-Spool"] = f"{self.spool.sketches} {self.spool.bytes}"
+            found["Superhosts-Spool"] = "{} {}".format(*self.spool)
         if self.notice:
             found["Superhosts-Notice"] = printable(self.notice, MAX_NOTICE)
         return found
@@ -82,13 +77,13 @@ class PeerInfo(NamedTuple):
             parse_wire(found),
             printable(version, MAX_VERSION) if version else None,
             int(sent[0]) if sent else None,
-            Spooled(int(spool[1]), int(spool[2])) if spool else None,
+            (int(spool[1]), int(spool[2])) if spool else None,
             printable(notice, MAX_NOTICE) if notice else "",
         )
 
 
-def own_info(spool: Spooled | None = None, notice: str = "", wall: Callable[[], int] = time.time_ns) -> PeerInfo:
-    return PeerInfo(WIRE, __version__, wall(), spool, notice)
+def own_info(spool: tuple[int, int] | None = None, notice: str = "") -> PeerInfo:
+    return PeerInfo(WIRE, __version__, time.time_ns(), spool, notice)
 
 
 def wire_text(wire: tuple[int, int]) -> str:

@@ -1,7 +1,6 @@
 """The hub's end of the link over NATS: the queue at the server, and the connection.
 
-`assembly` turns the pieces of sketches into sketches, and answers the questions of edges. Everything of a site that
-is no longer admitted leaves the queue.
+`assembly` turns the pieces of sketches into sketches, and answers the questions of edges.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from nats.js import JetStreamContext, api
 from nats.js.errors import APIError, NotFoundError
 
 from superhosts.core.files import os_errors, read_json, write_json
-from superhosts.core.text import counted, printable
+from superhosts.core.text import printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
 from superhosts.fleet.intake import Intake
@@ -184,18 +183,6 @@ async def pull(link: Link, take: Callable[[Msg], Awaitable[None]]) -> None:
             await take(message)
 
 
-async def expel(js: JetStreamContext, admitted: Collection[str]) -> dict[str, int]:
-    """Remove the pieces of all other sites from the queue; return their numbers by site."""
-    gone: dict[str, int] = {}
-    subjects = (await js.stream_info(messages.STREAM, subjects_filter=messages.CHUNKS)).state.subjects or {}
-    for subject, count in subjects.items():
-        site = subject.split(".")[2]
-        if site not in admitted:
-            await js.purge_stream(messages.STREAM, subject=subject)
-            gone[printable(site)] = count
-    return gone
-
-
 class NatsReceiver:
     def __init__(
         self,
@@ -224,7 +211,6 @@ class NatsReceiver:
         self.counters = self.assembler.counters
         self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
         self._earlier: tuple[api.StreamState, api.StreamState] | None = None  # of the queue: at the start, and now
-        self._expelled_for: Collection[str] | None = None  # the admitted sites when others were last removed
 
     def check_no_other_hub(self) -> None:
         """Refuse an unsuitable server, or one whose queue another hub reads. A server that is down is accepted."""
@@ -268,15 +254,15 @@ class NatsReceiver:
 
     def run(self, intake: Intake, stop: threading.Event, ready: Callable[[], None] = lambda: None) -> None:
         """Receive until told to stop. Reports a broken link and retries; calls `ready` once the queue is there."""
-        self._ready = ready
-        asyncio.run(self._run(intake, stop))
 
-    async def _run(self, intake: Intake, stop: threading.Event) -> None:
-        self.assembler.begin(intake)
-        await keep_connected(lambda: self._session(stop), stop, self._status, timing=self._options.timing)
-        await self.assembler.jobs.finish()
+        async def main() -> None:
+            self.assembler.begin(intake)
+            await keep_connected(lambda: self._session(stop, ready), stop, self._status, timing=self._options.timing)
+            await self.assembler.jobs.finish()
 
-    async def _session(self, stop: threading.Event) -> None:
+        asyncio.run(main())
+
+    async def _session(self, stop: threading.Event, ready: Callable[[], None]) -> None:
         async with connect(self._options, INBOX, self._complain) as link:
             await link.check_strict()
             look = self._options.timing.look
@@ -284,13 +270,12 @@ class NatsReceiver:
             if before is not None:
                 where = f" on {printable(before.host)}" if before.host else ""
                 self.assembler.say("", "queues", f"took over the queue of a hub{where} that no longer runs")
-            self._expelled_for = None
             await self._look_at_queue(link)
             await link.client.subscribe(messages.QUESTIONS, cb=self.assembler.take_question)
             self.counters.connects += 1
             self._status.up()
             if self.counters.connects == 1:
-                self._ready()
+                ready()
             self.assembler.link = link
             try:
                 await race(stop, link, pull(link, self.assembler.take), self._tick(link))
@@ -300,35 +285,16 @@ class NatsReceiver:
                 self.assembler.link = None
 
     async def _tick(self, link: Link) -> None:
-        """Do periodic work: retry failed sketches, give up incomplete ones, remove what other sites have sent."""
+        """Do periodic work: retry failed sketches, give up incomplete ones, look at the queue."""
         looked = self.assembler.clock()
         while True:
             await asyncio.sleep(0.5)
             now = self.assembler.clock()
-            await self.expel()
-            await self.assembler.look_after(now)
+            await self.assembler.look_after()
             if now - looked > LOOK_EVERY and self.earlier():
                 looked = now
                 with contextlib.suppress(nats.errors.Error):  # the next look tells
                     await self._look_at_queue(link)
-
-    async def expel(self) -> None:
-        """When the admitted sites have changed, remove what other sites have sent or are sending."""
-        admitted, link = self.assembler.admitted(), self.assembler.link
-        if admitted is None or admitted == self._expelled_for or link is None:
-            return
-        for assembly in list(self.assembler.assemblies.values()):
-            if assembly.site not in admitted and not assembly.handed_in:
-                await self.assembler.give_up(assembly, "is not enrolled; its pieces are discarded")
-        try:
-            gone = await expel(link.jetstream, admitted)
-        except nats.errors.Error:
-            return  # try again next time
-        self._expelled_for = admitted
-        for site, count in gone.items():
-            self.counters.expelled += count
-            text = f"{site} is not enrolled: removed {counted(count, 'piece')} of its sketches from the queue"
-            self.assembler.say(site, "pieces of a site that is not enrolled", text)
 
     def _complain(self, text: str) -> None:
         self.assembler.complain("", "errors from the server", f"{self._options.shown}: {text}")

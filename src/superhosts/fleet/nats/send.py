@@ -127,7 +127,7 @@ class NatsSender:
             await race(stop, link, self._work(link), self._ask_often(link), self._until_denied())
             # Tell the hub what still waits here when the edge stops; nothing waits for its answer.
             with contextlib.suppress(nats.errors.Error, OSError):
-                headers = messages.own_info(messages.Spooled(*await asyncio.to_thread(self._spool.backlog))).headers()
+                headers = messages.own_info(await asyncio.to_thread(self._spool.backlog)).headers()
                 await link.client.publish(self._ask_subject, b"[]", link.client.new_inbox(), headers)
                 await link.client.flush(1)
 
@@ -240,7 +240,7 @@ class NatsSender:
 
     async def _ask(self, link: Link, names: list[str]) -> None:
         """Ask about sketches, and exchange with the hub what each end tells about itself; names may be missing."""
-        spool = messages.Spooled(*await asyncio.to_thread(self._spool.backlog))
+        spool = await asyncio.to_thread(self._spool.backlog)
         for start in range(0, len(names) or 1, messages.QUESTION):
             question, telling = json.dumps(names[start : start + messages.QUESTION]).encode(), messages.own_info(spool)
             timeout = self._options.timing.answer

@@ -49,7 +49,6 @@ class Rival(Detector):
     default_memory: ClassVar[str] = MEMORY
     geometry_type: ClassVar[type[Any]]
     runs_on_gpu: ClassVar[bool] = False
-    wants_threshold: ClassVar[bool] = False  # needs the threshold before the first pair
     slack: ClassVar[float] = 0.0  # estimates up to this much below a threshold count as reaching it
 
     def __init__(
@@ -71,12 +70,6 @@ class Rival(Detector):
         self.check_device(device)
         self.device = choose_device(device) if self.runs_on_gpu else "cpu"
         self._allocate()
-
-    @classmethod
-    def for_scan(cls, threshold: float, **arguments: Any) -> Self:
-        if cls.wants_threshold:
-            arguments["threshold"] = threshold
-        return cls(**arguments)
 
     @classmethod
     def check_device(cls, device: str) -> None:

@@ -120,7 +120,6 @@ class Filter(Rival):
     """
 
     name = "filter"
-    wants_threshold = True  # because it lists hosts as their packets arrive
     broken_laws = frozenset({"order", "merge"})
     geometry_type = Geometry
     geometry: Geometry
@@ -139,6 +138,10 @@ class Filter(Rival):
         else:
             geometry = check_no_conflict(geometry, memory=memory, threshold=threshold)
         super().__init__(geometry=geometry, **options)
+
+    @classmethod
+    def for_scan(cls, threshold: float, /, **arguments: Any) -> Self:
+        return cls(threshold=threshold, **arguments)  # It lists hosts as their packets arrive.
 
     def _allocate(self) -> None:
         self.bits = np.zeros(self.geometry.words, np.uint64)

@@ -17,7 +17,7 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, get_type_hints
 
@@ -74,10 +74,6 @@ class Alert:
         words = f"{self.rule}\n{self.family}\n{self.host}\n{self.opened}"
         return hashlib.blake2b(words.encode(), digest_size=6).hexdigest()
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_fields(cls, content: Any) -> Alert:
         """Return a stored alert. Raise ValueError if a field is missing or wrong.
@@ -114,19 +110,13 @@ class Alert:
         `act`: something may be done against the host, or, of an alert that was closed, what was done is to be undone.
         """
         ended = {"closed": iso_time(self.closed), "reason": self.reason} if kind == CLOSED else {}
+        whose = ("rule", "host", "family", "side", "direction", "counts", "threshold", "peers")
         return {
             "kind": ALERT,
             "event": kind,
             "text": self._sentence(kind, row),
             "alert": self.id,
-            "rule": self.rule,
-            "host": self.host,
-            "family": self.family,
-            "side": self.side,
-            "direction": self.direction,
-            "counts": self.counts,
-            "threshold": self.threshold,
-            "peers": self.peers,
+            **{name: getattr(self, name) for name in whose},
             "peers_low": None if row is None else row["peers_low"],
             "peers_high": None if row is None else row["peers_high"],
             "peak": self.peak,
@@ -167,12 +157,11 @@ def _known(row: Row) -> dict[str, Any]:
 def _span(nanoseconds: int) -> str:
     """Return how long something took: 45 s, 10 min, 2 h 5 min, 3 d 2 h."""
     seconds = nanoseconds // SECOND
-    for least, large, small in ((86400, "d", "h"), (3600, "h", "min")):
+    for least, large, part, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 60, "")):
         if seconds >= least:
-            whole, rest = divmod(seconds, least)
-            parts = rest // (3600 if small == "h" else 60)
-            return f"{whole} {large}" + (f" {parts} {small}" if parts else "")
-    return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"
+            rest = seconds % least // part
+            return f"{seconds // least} {large}" + (f" {rest} {small}" if rest else "")
+    return f"{seconds} s"
 
 
 class Past:

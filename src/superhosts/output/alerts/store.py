@@ -139,7 +139,7 @@ class AlertStore:
         with self._transaction() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO alerts VALUES (?, ?, ?, ?)",
-                [(alert.id, alert.closed, alert.last, json.dumps(alert.fields)) for alert in machine.changed.values()],
+                [(alert.id, alert.closed, alert.last, json.dumps(asdict(alert))) for alert in machine.changed.values()],
             )
             database.executemany("INSERT INTO events (content) VALUES (?)", [(json.dumps(each),) for each in events])
             database.executemany("DELETE FROM past WHERE key = ?", [(key,) for key in past.forgotten])

@@ -147,7 +147,6 @@ class Address:
 
     @property
     def password(self) -> str:
-        """The password of an address that came from a file."""
         return unquote(self.netloc.rpartition("@")[0].partition(":")[2])
 
     def host_and_port(self, port: int) -> tuple[str, int]:

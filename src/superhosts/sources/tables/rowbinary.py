@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import Bytes, Ends, Rows
+from superhosts.core.columns.addresses import Bytes, Ends, Rows, Words
 from superhosts.core.columns.column import Column as TableColumn
-from superhosts.core.columns.column import Text, from_packed
+from superhosts.core.columns.column import Text, from_words
 from superhosts.core.columns.hosts import ends_of
 from superhosts.core.pairs import Details, Times
 from superhosts.core.text import either, setting
@@ -105,15 +105,20 @@ class Field:
     def column(self, data: Bytes, places: Places) -> TableColumn:
         """Return values, given where they begin and end."""
         starts, ends = np.ascontiguousarray(places.T)
-        valid = starts >= 0 if self.nullable else None
+        valid = starts >= 0 if self.nullable and len(starts) and int(starts.min()) < 0 else None
         if self.reading == TEXT:
             return TableColumn(Text(data, np.maximum(starts, 0), np.where(starts < 0, 0, ends)), self.name, valid)
-        packed = np.empty((len(starts), self.width), np.uint8)
-        gather(data, starts, packed)
-        if self.reading == BIG or self.width == 16:
-            return TableColumn(from_packed(packed if self.reading == BIG else packed[:, ::-1]), self.name, valid)
-        kind = "f" if self.is_float else "i" if self.is_signed else "u"
-        return TableColumn(packed.view(f"<{kind}{self.width}")[:, 0], self.name, valid)
+        words = np.empty((len(starts), 2 if self.width == 16 else 1), np.uint64)
+        read_words(data, starts, self.width, self.reading == BIG, words)
+        if self.width == 16:
+            return TableColumn(from_words(words), self.name, valid)
+        numbers: NDArray[Any] = words[:, 0]
+        if self.is_float:
+            numbers = numbers.view(np.float64) if self.width == 8 else numbers.astype(np.uint32).view(np.float32)
+        elif self.is_signed:
+            free = 64 - 8 * self.width
+            numbers = (numbers << np.uint64(free)).view(np.int64) >> np.int64(free)
+        return TableColumn(numbers, self.name, valid)
 
 
 def parse_schema(text: str, *, typed: bool = True) -> list[Field]:
@@ -460,8 +465,15 @@ def walk(data: Bytes, widths: Places, nullable: NDArray[np.bool_], slots: Places
 
 
 @compiled
-def gather(data: Bytes, starts: Rows, values: NDArray[np.uint8]) -> None:
-    """Copy the values that begin at these places, a row for each; zeros for those that are missing."""
+def read_words(data: Bytes, starts: Rows, width: int, is_big: bool, words: Words) -> None:
+    """Read numbers of up to 16 bytes, in either byte order, as rows: high word, low word, or this alone. Missing: 0."""
     for i in range(len(starts)):
-        for j in range(values.shape[1]):
-            values[i, j] = data[starts[i] + j] if starts[i] >= 0 else 0
+        high, low = np.uint64(0), np.uint64(0)
+        if starts[i] >= 0:
+            at, step = (starts[i] + width - 1, -1) if is_big else (starts[i], 1)
+            for j in range(min(width, 8)):
+                low |= np.uint64(data[np.uint64(at + step * j)]) << np.uint64(8 * j)
+            for j in range(8, width):
+                high |= np.uint64(data[np.uint64(at + step * j)]) << np.uint64(8 * j - 64)
+        words[i, 0] = high
+        words[i, words.shape[1] - 1] = low

@@ -7,9 +7,8 @@ import contextlib
 import gzip
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 from weakref import WeakSet
@@ -119,19 +118,11 @@ class Page(NamedTuple):
 
 def read_pages() -> dict[str, Page]:
     """Return the files of the page by their names, read once: no path of a request ever becomes a path of a file."""
-    found = _walk(files("superhosts.ui.web") / "static", "")
-    kinds = [
-        (name, file, next((kind for end, kind in KINDS.items() if name.endswith(end)), "")) for name, file in found
-    ]
-    return {name: Page.of(kind, file.read_bytes()) for name, file, kind in kinds if kind}
-
-
-def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for each in folder.iterdir():
-        if each.is_dir():
-            yield from _walk(each, f"{prefix}{each.name}/")
-        else:
-            yield prefix + each.name, each
+    folder = Path(__file__).with_name("static")
+    found = {path: KINDS.get(path.suffix or path.name) for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): Page.of(kind, path.read_bytes()) for path, kind in found.items() if kind
+    }
 
 
 LARGEST_HEAD = 16 << 10  # bytes of a request's line and headers
@@ -150,12 +141,6 @@ CLOSE = {"Connection": "close"}
 GET_ROUTES = ("summary", "windows", "window", "host", "ask", "sites", "alerts", "sketch")
 POST_ROUTES = ("mute", "unmute")
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class BodyError(SuperhostsError):
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 def make_app(
@@ -208,8 +193,6 @@ def make_app(
 
 
 class Guard:
-    """Checks each request before it comes to a route, and gives every answer its headers."""
-
     def __init__(self, app: ASGIApp, access: Access, say: Callable[[str], None], writing: float) -> None:
         self._app, self._access, self._say, self._writing = app, access, say, writing
 
@@ -263,8 +246,8 @@ def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:
     async def told(request: Request) -> Response:
         try:
             return await answer(request)
-        except BodyError as error:
-            return _error(error.status, str(error))
+        except HTTPException:
+            raise
         except BusyError as error:
             return _error(503, str(error), {"Retry-After": "5"})
         except SuperhostsError as error:
@@ -321,17 +304,17 @@ async def _body_of(request: Request) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > LARGEST_BODY:
-            raise BodyError(f"more than {LARGEST_BODY} bytes", 413)
+            raise HTTPException(413, f"more than {LARGEST_BODY} bytes")
     return body
 
 
 async def _json_of(request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise BodyError("send JSON, as application/json", 415)
+        raise HTTPException(415, "send JSON, as application/json")
     try:
         content = json.loads(await _body_of(request))
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise BodyError("not a JSON object", 400)
+        raise HTTPException(400, "not a JSON object")
     return content
