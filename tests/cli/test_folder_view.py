@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cli.test_hosts import NOON, save
-from superhosts.cli._options import NamesOptions, WantedOptions
+from superhosts.cli.usage.sketches import Web
 from superhosts.cli.web import ALERT_FILES, folder_view, site_list
 from superhosts.core.defaults import THRESHOLD, TOP
 from superhosts.core.pairs import Window
@@ -30,9 +30,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def view_of(path: Path, threshold: float | None = None, **more: Any) -> View:
-    return folder_view(
-        path, WantedOptions(threshold=threshold), **{"naming": NamesOptions(), "key_file": PUBLIC, **more}
-    )
+    return folder_view(path, Web(folder=path, threshold=threshold, **{"key_file": PUBLIC, **more}))
 
 
 def test_without_options_the_largest_hosts_are_shown(archive: Path) -> None:

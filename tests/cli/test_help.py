@@ -84,7 +84,6 @@ def test_paragraphs_are_filled_and_indented_lines_stay() -> None:
     assert fill_paragraphs("One\n    two.\n\n    Examples:\n        a b\n        c\n    ") == (
         "One two.\n\nExamples:\n    a b\n    c"
     )
-    assert fill_paragraphs(None) == ""
 
 
 def test_batch_offers_no_input_that_it_refuses() -> None:

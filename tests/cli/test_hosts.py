@@ -15,6 +15,7 @@ import pytest
 import superhosts as sh
 from commands import Run
 from superhosts.cli._sketches import parse_time
+from superhosts.core.times import local_times
 from traffic import MINUTES, content
 
 HOUR = 60 * MINUTES
@@ -112,26 +113,30 @@ def test_windows_are_merged_into_longer_ones(run: Run, archive: Path) -> None:
     for number in ("00", "01", "11"):
         whole.merge_file(archive / f"{number}-ams.cube")
     assert rows[0]["peers"] == whole.estimate("10.0.0.1")[0].peers
-
-
-def test_sites_are_united_in_longer_windows(run: Run, archive: Path) -> None:
     rows = run("hosts", archive, "-t", 250, "--window", "1h", "--union", "--json").rows
     assert seen(rows) == [("12:00", "13:00", "ams,frank"), ("13:00", "14:00", "ams")]
     assert [round(row["peers"], -2) for row in rows] == [1200, 600]
 
 
-@pytest.mark.parametrize("length", ["1m", "7m"])
-def test_a_window_that_does_not_fit_is_named(run: Run, archive: Path, length: str) -> None:
-    ended = run("hosts", archive, "--window", length)
-    assert (ended.status, ended.out) == (2, "")
-    assert f"superhosts: --window {length}: {archive}/" in ended.err
-    assert f"does not lie within one of {length}" in ended.err
-
-
-def test_a_sketch_without_a_window_has_no_longer_one(run: Run, tmp_path: Path) -> None:
-    sh.Cube(geometry=SMALL[32], device="cpu").save(tmp_path / "a.cube")
-    ended = run("hosts", tmp_path, "--window", "1h")
-    assert (ended.status, "--window 1h: " in ended.err, "a.cube has no window" in ended.err) == (2, True, True)
+def test_what_no_sketch_can_answer_is_named(run: Run, archive: Path) -> None:
+    held = "the sketches hold only --side inner --direction any"
+    for given, said in (
+        ("--window 1m", f"--window 1m: {archive}/00-ams.cube: its window, "),
+        ("--window 7m", "does not lie within one of 7m"),
+        ("--side outer", f"--side outer: {held}"),
+        ("--direction in", f"--direction in: {held}"),
+        ("--side inner --direction out", f"--side inner --direction out: {held}"),
+        ("--prefix 10.0.0.0/99", "--prefix: '10.0.0.0/99'"),
+        ("--prefix @none", "--prefix @none"),
+        ("--side left", "--side left"),
+        ("--direction up", "--direction up"),
+        ("--site nyc", "--site nyc: 6 sketches are of ams, frank"),
+        ("--since soon", "--since soon: write a time like 2026-11-14T12:00:00Z, or how long ago: 90s, 5m, 1h or 30d"),
+    ):
+        ended = run("hosts", archive, "-t", 250, "--fail-on-find", *given.split())
+        assert (ended.status, ended.out, said in ended.err) == (2, "", True), ended.err
+    sh.Cube(geometry=SMALL[32], device="cpu").save(archive / "a.cube")
+    assert f"--window 1h: {archive}/a.cube has no window" in run("hosts", archive, "--window", "1h").err
 
 
 def test_a_bad_file_among_those_of_an_hour(run: Run, archive: Path) -> None:
@@ -153,15 +158,10 @@ def test_asking_changes_no_file(run: Run, archive: Path) -> None:
 def test_sites(run: Run, archive: Path) -> None:
     assert {row["site"] for row in run("hosts", archive, "-t", 250, "--site", "frank", "--json").rows} == {"frank"}
     assert len(run("hosts", archive, "-t", 250, "--site", "frank,ams", "--json").rows) == 6
-    ended = run("hosts", archive, "--site", "nyc")
-    assert (ended.status, "--site nyc: 6 sketches are of ams, frank" in ended.err) == (2, True)
-
-
-def test_a_union_of_sites_is_of_none_of_them(run: Run, archive: Path) -> None:
     run("merge", archive / "00-ams.cube", archive / "00-frank.cube", "-o", archive / "both.cube")
     assert {row["site"] for row in run("hosts", archive, "-t", 250, "--site", "ams", "--json").rows} == {"ams"}
     rows = run("hosts", archive, "-t", 250, "--site", "ams", "--site", "frank", "--json").rows
-    assert {row["site"] for row in rows} == {"ams", "frank", "ams,frank"}
+    assert {row["site"] for row in rows} == {"ams", "frank", "ams,frank"}  # A union is of none of them alone.
 
 
 @pytest.mark.parametrize(("prefix", "hosts"), [("10.1.0.0/16", ["10.1.0.3"]), ("10.0.0.1", ["10.0.0.1"])])
@@ -194,21 +194,6 @@ def test_sides_and_directions(run: Run, tmp_path: Path) -> None:
     assert table(run("hosts", path, "-t", 250).out)[1] == "host side direction peers 95 % interval"
 
 
-@pytest.mark.parametrize("given", ["--side outer", "--direction in", "--side inner --direction out"])
-def test_a_side_that_no_sketch_holds_is_no_answer(run: Run, archive: Path, given: str) -> None:
-    ended = run("hosts", archive, "-t", 250, "--fail-on-find", *given.split())
-    assert (ended.status, ended.out) == (2, "")
-    assert f"{given}: the sketches hold only --side inner --direction any" in ended.err
-
-
-@pytest.mark.parametrize(
-    ("option", "value"), [("--prefix", "10.0.0.0/99"), ("--side", "left"), ("--direction", "up"), ("--prefix", "@none")]
-)
-def test_filters_that_are_none(run: Run, archive: Path, option: str, value: str) -> None:
-    ended = run("hosts", archive, option, value)
-    assert (ended.status, ended.out, f"superhosts: {option}" in ended.err and value[:4] in ended.err) == (2, "", True)
-
-
 # Times
 
 
@@ -218,29 +203,17 @@ def test_how_long_ago(run: Run, tmp_path: Path) -> None:
         save(tmp_path / f"{name}.cube", name, now - age - 10 * MINUTES)
     assert [row["site"] for row in run("hosts", tmp_path, "-t", 250, "--since", "30d", "--json").rows] == ["new"]
     assert [row["site"] for row in run("hosts", tmp_path, "-t", 250, "--until", "30d", "--json").rows] == ["old"]
-    ended = run("hosts", tmp_path, "--since", "soon")
-    assert (ended.status, "--since soon: write a time like" in ended.err, "30d" in ended.err) == (2, True, True)
 
 
-def test_a_time_without_an_offset_is_as_times_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    from superhosts.core.times import local_times
-
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    assert parse_time("since", "2026-11-14T12:00") == NOON
-    with local_times(True):
-        assert parse_time("since", "2026-11-14T13:00") == NOON
-        assert parse_time("since", "2026-11-14T12:00Z") == NOON
-    monkeypatch.undo()
-    time.tzset()
-
-
-def test_local_times_in_tables_but_not_in_rows(run: Run, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_times_in_tables_and_questions_but_not_in_rows(run, archive, monkeypatch) -> None:
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     shown = run("hosts", archive, "-t", 250, "--local").out
     rows = run("hosts", archive, "-t", 250, "--local", "--json").rows
     plain = run("hosts", archive, "-t", 250).out
+    assert parse_time("since", "2026-11-14T12:00") == NOON
+    with local_times(True):
+        assert {parse_time("since", f"2026-11-14T{text}") for text in ("13:00", "12:00Z")} == {NOON}
     monkeypatch.undo()
     time.tzset()
     assert "2026-11-14 13:00–13:05  ams" in shown

@@ -61,6 +61,10 @@ NOTHING = "superhosts: c.cube: nothing written: the files named above cannot be 
 UNLIKE = "b.cube: cannot be merged into a.cube: it was made with {}, a.cube with {}"
 
 TABLE: dict[str, Said] = {
+    "a sketch on standard output": refused(
+        "merge a.cube -o -",
+        "--output -: a sketch needs a file; results can go to standard output, with superhosts hosts",
+    ),
     "a wrong output, before the input is looked at": refused(
         "scan none.pcap -o rows.txt", "--output rows.txt: the name must end in .jsonl, .csv or .parquet"
     ),

@@ -6,7 +6,6 @@ import json
 import re
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +19,9 @@ from traffic import MINUTES, NOON, Frames, packet, talk, write
 SMALL = ["--memory", "1MiB", "--inner", "10.0.0.0/8"]
 
 
+UNCOUNTED = [(NOON, packets.ethernet(0x0806, packets.arp())), packet(NOON, "192.0.2.1", "192.0.2.2")]
+
+
 def crowd(*sizes: int) -> Frames:
     """Return traffic of one host for each number of peers: 10.0.0.1, 10.0.0.2 and so on."""
     return [frame for i, peers in enumerate(sizes) for frame in talk(f"10.0.0.{i + 1}", peers, step=1000)]
@@ -31,46 +33,29 @@ def found(ended: object) -> list[tuple[str, int]]:
 
 def test_the_ten_largest_hosts_are_reported_however_small(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", crowd(*range(1, 16)))
-    ended = run("scan", path, "--json", *SMALL)
-    assert found(ended) == [(f"10.0.0.{peers}", peers) for peers in range(15, 5, -1)]
-    shown = run("scan", path, *SMALL)
-    assert "top 10 hosts, none with at least 1,024 peers" in shown.out
+    assert found(run("scan", path, "--json", *SMALL)) == [(f"10.0.0.{peers}", peers) for peers in range(15, 5, -1)]
+    assert "top 10 hosts, none with at least 1,024 peers" in run("scan", path, *SMALL).out
+    (window,) = sh.scan(path, inner="10.0.0.0/8", memory="1MiB")
+    assert [item.peers for item in window] == list(range(15, 5, -1))
 
 
 @pytest.mark.parametrize("exact", ["on", "off"])
-def test_every_host_from_the_threshold_on_is_reported_beyond_ten(run: Run, tmp_path: Path, exact: str) -> None:
-    sizes = [*range(1100, 1112), 500, 400]
-    path = write(tmp_path / "a.pcap", crowd(*sizes))
-    ended = run("scan", path, "--json", "--exact", exact, *SMALL)
-    assert {row["host"] for row in ended.rows} == {f"10.0.0.{i}" for i in range(1, 13)}
-    assert "12 hosts with at least 1,024 peers" in run("scan", path, "--exact", exact, *SMALL).out
-
-
-@pytest.mark.parametrize("exact", ["on", "off"])
-def test_hosts_below_the_threshold_fill_up_to_ten(run: Run, tmp_path: Path, exact: str) -> None:
-    path = write(tmp_path / "a.pcap", crowd(3000, *range(200, 212)))
-    ended = run("scan", path, "--exact", exact, "--json", *SMALL)
-    assert len(ended.rows) == 10
-    assert ended.rows[0]["host"] == "10.0.0.1"
-    assert [row["peers"] for row in ended.rows] == sorted((row["peers"] for row in ended.rows), reverse=True)
-    assert "top 10 hosts, 1 with at least 1,024 peers" in run("scan", path, "--exact", exact, *SMALL).out
+def test_every_host_from_the_threshold_on_is_reported_and_others_fill_up_to_ten(run, tmp_path, exact) -> None:
+    options = ["--exact", exact, *SMALL]
+    path = write(tmp_path / "a.pcap", crowd(*range(1100, 1112), 500, 400))
+    assert {row["host"] for row in run("scan", path, "--json", *options).rows} == {f"10.0.0.{i}" for i in range(1, 13)}
+    assert "12 hosts with at least 1,024 peers" in run("scan", path, *options).out
+    path = write(tmp_path / "b.pcap", crowd(3000, *range(200, 212)))
+    rows = run("scan", path, "--json", *options).rows
+    assert (len(rows), rows[0]["host"]) == (10, "10.0.0.1")
+    assert [row["peers"] for row in rows] == sorted((row["peers"] for row in rows), reverse=True)
+    assert "top 10 hosts, 1 with at least 1,024 peers" in run("scan", path, *options).out
 
 
 def test_ten_hosts_over_all_parts(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", crowd(*range(1, 16)) + talk("2001:db8::7", 9))
-    ended = run("scan", path, "--json", "--memory", "1MiB", "--inner", "10.0.0.0/8", "--inner", "2001:db8::/32")
-    assert [row["host"] for row in ended.rows] == [
-        *(f"10.0.0.{peers}" for peers in range(15, 8, -1)),
-        "2001:db8::/64",
-        "10.0.0.8",
-        "10.0.0.7",
-    ]
-
-
-def test_the_python_interface_has_the_same_default(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", crowd(*range(1, 16)))
-    (window,) = sh.scan(path, inner="10.0.0.0/8", memory="1MiB")
-    assert [item.peers for item in window] == list(range(15, 5, -1))
+    hosts = [host for host, _ in found(run("scan", path, "--json", *SMALL, "--inner", "2001:db8::/32"))]
+    assert hosts == [*(f"10.0.0.{peers}" for peers in range(15, 8, -1)), "2001:db8::/64", "10.0.0.8", "10.0.0.7"]
 
 
 def test_small_hosts_are_no_find(run: Run, tmp_path: Path) -> None:
@@ -95,25 +80,23 @@ def test_a_window_without_hosts_has_no_largest_one(run: Run, tmp_path: Path) -> 
 
 def test_top_is_complete_if_the_window_is_exact(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", crowd(15, 2, 1))
-    ended = run("scan", path, "--top", 5, *SMALL)
-    assert "top 3 hosts\n" in ended.out
-    assert found(run("scan", path, "--top", 5, "--json", *SMALL)) == [
-        ("10.0.0.1", 15),
-        ("10.0.0.2", 2),
-        ("10.0.0.3", 1),
-    ]
+    assert "top 3 hosts\n" in run("scan", path, "--top", 5, *SMALL).out
+    rows = run("scan", path, "--top", 5, "--json", *SMALL)
+    assert found(rows) == [("10.0.0.1", 15), ("10.0.0.2", 2), ("10.0.0.3", 1)]
 
 
 def test_an_estimate_says_how_deep_it_looked(run: Run, tmp_path: Path) -> None:
     path = write(tmp_path / "a.pcap", crowd(15))
     depth = "hosts with fewer than 16 peers cannot be listed: the window is estimated"
-    ended = run("scan", path, "--top", 5, "--exact", "off", *SMALL)
+    estimate = ["--exact", "off", *SMALL]
+    ended = run("scan", path, "--top", 5, *estimate, "--save", tmp_path / "saved")
     assert f"Z: none with 16 peers or more; {depth}\n" in ended.out
-    assert depth in run("scan", path, "--exact", "off", *SMALL).out
-    assert depth not in run("scan", path, "-t", 100, "--top", 5, "--exact", "off", *SMALL).out
+    assert f"none with 16 peers or more; {depth}" in run("hosts", tmp_path / "saved", "--top", 5).out
+    assert depth in run("scan", path, *estimate).out
+    assert depth not in run("scan", path, "-t", 100, "--top", 5, *estimate).out
     path = write(tmp_path / "b.pcap", crowd(200, 15))
-    assert f"top 1 host; {depth}\n" in run("scan", path, "--top", 5, "--exact", "off", *SMALL).out
-    assert depth not in run("scan", path, "--top", 1, "--exact", "off", *SMALL).out
+    assert f"top 1 host; {depth}\n" in run("scan", path, "--top", 5, *estimate).out
+    assert depth not in run("scan", path, "--top", 1, *estimate).out
 
 
 @pytest.mark.slow
@@ -123,28 +106,18 @@ def test_a_filter_lists_nothing_below_its_threshold(run: Run, tmp_path: Path) ->
     assert "hosts with fewer than 1,024 peers cannot be listed" in ended.out
 
 
-def test_saved_sketches_say_how_deep_they_look(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", crowd(15))
-    assert run("scan", path, "--save", tmp_path / "saved", "-q", *SMALL).status == 0
-    ended = run("hosts", tmp_path / "saved", "--top", 5)
-    assert "none with 16 peers or more; hosts with fewer than 16 peers cannot be listed" in ended.out
-
-
 # The end of a run
 
 
-def cut_short(path: Path) -> Path:
+def test_quiet_hides_what_is_no_loss_but_not_that_a_file_is_cut(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
     path.write_bytes(packets.pcap(crowd(20))[:-5])
-    return path
-
-
-def test_quiet_does_not_hide_that_a_file_is_cut(run: Run, tmp_path: Path) -> None:
-    path = cut_short(tmp_path / "a.pcap")
     quiet = run("scan", path, "-q", *SMALL)
     assert re.fullmatch(r"warning: .*a\.pcap: byte \d+: the file ends inside a record; .*\n", quiet.err)
     *warnings, last = run("scan", path, *SMALL).err.splitlines(keepends=True)
     assert warnings == [quiet.err]
     assert last.startswith("19 packets in ")
+    assert run("scan", write(tmp_path / "b.pcap", [*crowd(20), *UNCOUNTED]), "-q", *SMALL).err == ""
 
 
 @pytest.mark.slow
@@ -156,91 +129,49 @@ def test_quiet_does_not_hide_packets_that_are_not_counted(run: Run, tmp_path: Pa
     assert ended.err == f"superhosts: warning: 3 packets were not counted: {reason}\n"
 
 
-def test_quiet_hides_what_is_no_loss(run: Run, tmp_path: Path) -> None:
-    others = [(NOON, packets.ethernet(0x0806, packets.arp())), packet(NOON, "192.0.2.1", "192.0.2.2")]
-    path = write(tmp_path / "a.pcap", [*crowd(20), *others])
-    assert run("scan", path, "-q", *SMALL).err == ""
-
-
 # Counters
 
 
-def counters_of(path: Path) -> dict[str, Any]:
-    counters: dict[str, Any] = json.loads(path.read_text())
-    return counters
-
-
 def test_counters_in_a_file(run: Run, tmp_path: Path) -> None:
-    frames = [*crowd(20), (NOON, packets.ethernet(0x0806, packets.arp())), packet(NOON, "192.0.2.1", "192.0.2.2")]
-    frames += talk("10.0.0.1", 20, NOON + 5 * MINUTES)
-    (tmp_path / "a.pcap").write_bytes(packets.pcap(frames) + b"cut")
-    target = tmp_path / "counters.json"
-    assert run("scan", tmp_path / "a.pcap", "--counters", target, "-q", *SMALL).status == 0
-    counters = counters_of(target)
-    assert counters["seconds"] > 0
-    assert [warning.partition(": the")[2] for warning in counters["warnings"]] == [
-        " file ends inside a record; what came before counts"
-    ]
-    assert {name: value for name, value in counters.items() if name not in ("seconds", "warnings")} == {
+    frames = [*crowd(20), *UNCOUNTED, *talk("10.0.0.1", 20, NOON + 5 * MINUTES)]
+    path, target = tmp_path / "a.pcap", tmp_path / "counters.json"
+    path.write_bytes(packets.pcap(frames) + b"cut")
+    assert run("scan", path, "--counters", target, "-q", *SMALL).status == 0
+    counters = json.loads(target.read_text())
+    assert counters.pop("seconds") > 0
+    (warning,) = counters.pop("warnings")
+    assert warning.endswith(": the file ends inside a record; what came before counts")
+    reasons = (
+        "no_contact late stray repeated skipped_family unused truncated unsupported_link bad_rows same_ends filtered"
+    )
+    others = "ipv6 rows windows_revised windows_incomplete skipped_records special_ends drops"
+    assert counters == dict.fromkeys(others.split(), 0) | {
         "packets": 42,
         "ipv4": 41,
-        "ipv6": 0,
-        "rows": 0,
         "pairs": 40,
         "windows": 2,
-        "windows_revised": 0,
-        "windows_incomplete": 0,
-        "not_counted": {
-            "not_ip": 1,
-            "truncated": 0,
-            "unsupported_link": 0,
-            "bad_rows": 0,
-            "no_inner_end": 1,
-            "same_ends": 0,
-            "filtered": 0,
-            "unknown_details": 0,
-            "no_contact": 0,
-            "late": 0,
-            "stray": 0,
-            "repeated": 0,
-            "skipped_family": 0,
-            "unused": 0,
-        },
-        "skipped_records": 0,
-        "special_ends": 0,
+        "not_counted": dict.fromkeys([*reasons.split(), "filtered", "unknown_details"], 0)
+        | {"not_ip": 1, "no_inner_end": 1},
         "truncated_files": 1,
-        "drops": 0,
     }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pcap", "counters.json"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.pcap", "counters.json"]
+    path.write_bytes(packets.pcap_header() + b"cut")  # a file without packets may be cut, too
+    run("scan", path, "--counters", target, *SMALL)
+    assert json.loads(target.read_text())["truncated_files"] == 1
 
 
-def test_counters_on_standard_output(run: Run, tmp_path: Path) -> None:
+def test_counters_on_standard_output_or_nowhere(run: Run, tmp_path: Path) -> None:
     path, rows = write(tmp_path / "a.pcap", crowd(20)), tmp_path / "rows.jsonl"
-    ended = run("scan", path, "--counters", "-", "--output", rows, *SMALL)
-    (counters,) = ended.rows
+    (counters,) = run("scan", path, "--counters", "-", "--output", rows, *SMALL).rows
     assert (counters["packets"], len(rows.read_text().splitlines())) == (20, 1)
-
-
-@pytest.mark.parametrize("options", [[], ["--json"], ["--csv", "-o", "rows.jsonl"], ["-o", "-"]], ids=" ".join)
-def test_counters_and_rows_do_not_share_standard_output(run: Run, tmp_path: Path, options: list[str]) -> None:
-    path = write(tmp_path / "a.pcap", crowd(20))
-    ended = run("scan", path, "--counters", "-", *options, *SMALL)
     way = "standard output has the rows; give --counters FILE, or --output FILE for the rows"
-    assert (ended.status, ended.out, ended.err) == (2, "", f"superhosts: --counters -: {way}\n")
-
-
-def test_counters_that_cannot_be_written_are_an_error_before_the_scan(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", crowd(20))
-    ended = run("scan", path, "--counters", tmp_path / "none" / "a.json", *SMALL)
-    assert (ended.status, ended.out) == (4, "")
-    assert ended.err == f"superhosts: {tmp_path}/none/a.json: cannot be written: its folder does not exist\n"
+    for options in ([], ["--json"], ["--csv", "-o", rows], ["-o", "-"]):
+        refused = run("scan", path, "--counters", "-", *options, *SMALL)
+        assert refused == (2, "", f"superhosts: --counters -: {way}\n")
+    missing = run("scan", path, "--counters", tmp_path / "none" / "a.json", *SMALL)
+    said = f"superhosts: {tmp_path}/none/a.json: cannot be written: its folder does not exist\n"
+    assert missing == (4, "", said)  # before the scan
     assert run("scan", path, "--counters", tmp_path, *SMALL).status == 4
-
-
-def test_a_file_without_packets_may_be_cut_too(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "a.pcap").write_bytes(packets.pcap_header() + b"cut")
-    run("scan", tmp_path / "a.pcap", "--counters", tmp_path / "c.json", *SMALL)
-    assert counters_of(tmp_path / "c.json")["truncated_files"] == 1
 
 
 # Windows
@@ -248,18 +179,24 @@ def test_a_file_without_packets_may_be_cut_too(run: Run, tmp_path: Path) -> None
 EDGE = NOON + 5 * MINUTES  # a boundary of windows of five minutes
 
 
-def test_an_input_shorter_than_a_window_is_one_window_across_a_boundary(run: Run, tmp_path: Path) -> None:
-    frames = talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000)  # 2,000 packets on each side
-    path = write(tmp_path / "a.pcap", frames)
-    ended = run("scan", path, "--json", *SMALL)
+@pytest.fixture(scope="module")
+def across(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,000 packets on each side of the boundary."""
+    frames = talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000)
+    return write(tmp_path_factory.mktemp("across") / "a.pcap", frames)
+
+
+def test_an_input_shorter_than_a_window_is_one_window_across_a_boundary(run: Run, across: Path) -> None:
+    ended = run("scan", across, "--json", *SMALL)
     assert found(ended) == [("10.0.0.1", 4000)]
-    assert (ended.rows[0]["window_start"], ended.rows[0]["window_end"][:16]) == (
-        "2023-11-14T22:19:00Z",
-        "2023-11-14T22:20",
-    )
-    assert ended.out == run("scan", path, "--json", "--window", "all", *SMALL).out
+    times = ended.rows[0]["window_start"], ended.rows[0]["window_end"][:16]
+    assert times == ("2023-11-14T22:19:00Z", "2023-11-14T22:20")
+    assert ended.out == run("scan", across, "--json", "--window", "all", *SMALL).out
     assert ended.err.endswith(", 1 window (the input is shorter than 5m)\n")
-    assert [row["peers"] for row in run("scan", path, "--json", "--window", "5m", *SMALL).rows] == [2000, 2000]
+    assert [row["peers"] for row in run("scan", across, "--json", "--window", "5m", *SMALL).rows] == [2000, 2000]
+    (window,) = sh.scan(across, memory="1MiB", inner="10.0.0.0/8")
+    assert [item.peers for item in window] == [4000]
+    assert len(list(sh.scan(across, memory="1MiB", window="5m"))) == 2
 
 
 def test_short_files_count_together(run: Run, tmp_path: Path) -> None:
@@ -274,54 +211,36 @@ def test_short_files_count_together(run: Run, tmp_path: Path) -> None:
     assert ended.err.endswith(", 2 windows of 5m\n")
 
 
-def test_an_input_within_one_window_keeps_the_times_that_all_sites_have(run: Run, tmp_path: Path) -> None:
-    ended = run("scan", write(tmp_path / "a.pcap", talk("10.0.0.1", 20, NOON + MINUTES)), "--json", *SMALL)
-    assert (ended.rows[0]["window_start"], ended.rows[0]["window_end"]) == (
-        "2023-11-14T22:15:00Z",
-        "2023-11-14T22:20:00Z",
-    )
+def test_an_input_within_one_window_keeps_the_times_that_all_sites_have(run, tmp_path, monkeypatch) -> None:
+    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 20, NOON + MINUTES))
+    ended = run("scan", path, "--json", *SMALL)
+    times = ended.rows[0]["window_start"], ended.rows[0]["window_end"]
+    assert times == ("2023-11-14T22:15:00Z", "2023-11-14T22:20:00Z")
     assert ended.err.endswith(", 1 window (the input is shorter than 5m)\n")
-
-
-def test_an_input_that_is_not_read_to_its_end_is_not_called_short(run, tmp_path, monkeypatch) -> None:
-    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 20, NOON + MINUTES))
+    (tmp_path / "b.pcap").write_text(
+        "no capture"
+    )  # An input that fails, or is not read to its end, is not called short.
+    failed = run("scan", path, tmp_path / "b.pcap", *SMALL)
+    assert (failed.status, failed.err.endswith(", 1 window of 5m\n")) == (3, True)
     monkeypatch.setattr(ScanProgress, "step", lambda *_: signal.raise_signal(signal.SIGINT))
-    ended = run("scan", path, *SMALL)
-    assert ended.status == 130
-    assert ", 1 window of 5m\n" in ended.err
-
-
-def test_an_input_that_fails_is_not_called_short(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 20, NOON + MINUTES))
-    (tmp_path / "b.pcap").write_text("no capture")
-    ended = run("scan", path, tmp_path / "b.pcap", *SMALL)
-    assert ended.status == 3
-    assert ended.err.endswith(", 1 window of 5m\n")
+    stopped = run("scan", path, *SMALL)
+    assert (stopped.status, ", 1 window of 5m\n" in stopped.err) == (130, True)
 
 
 @pytest.mark.parametrize(
     "options", [["--save", "saved"], ["--memory-total", "1GiB"], ["--detector", "filter"]], ids=lambda each: each[0]
 )
-def test_windows_stay_apart_where_they_must(run, tmp_path, options, monkeypatch) -> None:
+def test_windows_stay_apart_where_they_must(run, tmp_path, options, monkeypatch, across) -> None:
     monkeypatch.chdir(tmp_path)
-    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000))
-    ended = run("scan", path, "--json", *options, *SMALL)
+    ended = run("scan", across, "--json", *options, *SMALL)
     assert {row["window_start"] for row in ended.rows} == {"2023-11-14T22:15:00Z", "2023-11-14T22:20:00Z"}
     assert ended.err.endswith(", 2 windows of 5m\n")
 
 
-def test_a_pipe_has_windows_of_five_minutes(tmp_path: Path) -> None:
-    data = packets.pcap(talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000))
-    ended = process("scan", "-", "--json", *SMALL, given=data)
+def test_a_pipe_has_windows_of_five_minutes(across: Path) -> None:
+    ended = process("scan", "-", "--json", *SMALL, given=across.read_bytes())
     assert [row["peers"] for row in ended.rows] == [2000, 2000]
     assert ended.err.endswith(", 2 windows of 5m\n")
-
-
-def test_the_python_interface_joins_short_inputs_unless_a_window_is_given(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", talk("10.0.0.1", 4000, EDGE - MINUTES, step=MINUTES // 2000))
-    (window,) = sh.scan(path, memory="1MiB", inner="10.0.0.0/8")
-    assert [item.peers for item in window] == [4000]
-    assert len(list(sh.scan(path, memory="1MiB", window="5m"))) == 2
 
 
 @pytest.mark.slow

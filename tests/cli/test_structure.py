@@ -30,11 +30,6 @@ LATE_IMPORTS = {
     ("_link.py", "superhosts.fleet.nats.send"): "the same",
     ("hub.py", "superhosts.cli._nats"): "the same",
     ("demo.py", "superhosts.fleet.nats.broker"): "the same",
-    ("_completion.py", "superhosts.cli._sketches"): "every press of TAB would load what only one option needs",
-    ("_completion.py", "superhosts.cli._options"): "it imports this module",
-    ("_completion.py", "superhosts.cli.site"): "the same as for sketches",
-    ("_completion.py", "superhosts.sketch.files"): "the same",
-    ("_completion.py", "superhosts.fleet.nats.enrolment"): "the same",
     ("_settings.py", "superhosts.lab.scan"): "a scan with a cube does not wait for the lab",
     ("doctor.py", None): "a package that is missing or broken fails its own check, and no other",
 }

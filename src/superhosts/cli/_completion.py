@@ -8,11 +8,10 @@ and that never fails: a shell has no place for an error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from importlib import import_module
 
 import typer
 
-MOST_FILES = 1000  # sketches whose sites are looked up
 DURATIONS = ("90s", "5m", "15m", "1h", "1d")
 USUAL = {  # by metavar
     "SIZE": ("16MiB", "64MiB", "128MiB", "512MiB", "1GiB"),
@@ -23,7 +22,7 @@ USUAL = {  # by metavar
 }
 
 Complete = Callable[[typer.Context, str], list[str]]
-Values = Iterable[str] | Callable[[typer.Context], Iterable[str]]
+Values = Iterable[str] | str  # or `module:function`, which gets the context and returns them
 
 
 def completion_of(metavar: str, offers: Values | None) -> Complete | None:
@@ -42,7 +41,7 @@ def completion_of(metavar: str, offers: Values | None) -> Complete | None:
             return []
         taken = given.split(",")
         try:
-            offered = list(values(ctx) if callable(values) else values)
+            offered = _looked_up(values, ctx) if isinstance(values, str) else values
         except Exception:  # whatever is wrong with a file: nothing can be offered
             return []
         return [f"{given}{comma}{value}" for value in offered if value.startswith(last) and value not in taken]
@@ -50,18 +49,8 @@ def completion_of(metavar: str, offers: Values | None) -> Complete | None:
     return complete
 
 
-def sites_of_sketches(ctx: typer.Context) -> list[str]:
-    from superhosts.cli._sketches import find_sketches
-    from superhosts.sketch.files import saved_sketch
-
-    # Behind an option without its value, words are not yet assigned to arguments.
-    paths = find_sketches(ctx.params.get("files") or ctx.args, lambda _: None)[:MOST_FILES]
-    return sorted({site for path in paths for site in saved_sketch(path).sites})
-
-
-def enrolled_sites(ctx: typer.Context) -> list[str]:
-    from superhosts.cli._options import HUB_STATE
-    from superhosts.cli.site import BROKER
-    from superhosts.fleet.nats.enrolment import read_sites
-
-    return sorted(read_sites(Path(ctx.params.get("state") or HUB_STATE) / BROKER))
+def _looked_up(place: str, ctx: typer.Context) -> Iterable[str]:
+    """Return what a function finds. It is loaded now: every press of TAB would load what one option needs."""
+    module, _, name = place.partition(":")
+    found: Iterable[str] = getattr(import_module(module), name)(ctx)
+    return found

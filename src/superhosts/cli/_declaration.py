@@ -20,7 +20,8 @@ and so how it is checked, unless the option has a check of its own: SIZE, DURATI
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from types import UnionType
 from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
@@ -110,15 +111,6 @@ def check_no_conflict(options: object, names: Iterable[str], why: str) -> None:
         raise UsageError(f"{', '.join(given)}: {why}")
 
 
-def list_parameters(options: type) -> Iterator[inspect.Parameter]:
-    """Return the options of a class as parameters of the function that typer reads."""
-    kinds = get_type_hints(options)
-    for name, each in declared(options).items():
-        kind: Any = Annotated[(kinds[name], _info(name, each, kinds[name]))]
-        default = inspect.Parameter.empty if each.default is MISSING else each.default
-        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-
-
 def _info(name: str, each: Opt, kind: Any) -> Any:
     plain = next(part for part in get_args(kind) if part is not type(None)) if isinstance(kind, UnionType) else kind
     callback, parser, check = each.callback, None, each.check
@@ -146,26 +138,22 @@ def _info(name: str, each: Opt, kind: Any) -> Any:
     return typer.Option(*filter(None, (option_name(name, each), each.short)), **said)
 
 
-def fill_paragraphs(text: str | None) -> str:
+def fill_paragraphs(text: str) -> str:
     """Return help whose paragraphs are one line each; indented lines, such as examples, stay as they are."""
-    paragraphs = inspect.cleandoc(text or "").split("\n\n")
-    return "\n\n".join(_fill(paragraph.splitlines()) for paragraph in paragraphs)
-
-
-def _fill(lines: list[str]) -> str:
-    filled = ""
-    for line in lines:
-        filled += f"\n{line}" if line.startswith(" ") else f"{' ' if filled else ''}{line}"
-    return filled
+    return re.sub(r"(?<!\n)\n(?=\S)", " ", re.sub(r"\n{3,}", "\n\n", inspect.cleandoc(text)))
 
 
 def as_function(options: type, body: Callable[[Any], None], help: str = "") -> Callable[..., None]:
     """Return a function with one parameter per option, which calls the body with an object of the class."""
+    kinds, parameters = get_type_hints(options), []
+    for name, each in declared(options).items():
+        kind: Any = Annotated[(kinds[name], _info(name, each, kinds[name]))]
+        default = inspect.Parameter.empty if each.default is MISSING else each.default
+        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
 
     def command(**values: Any) -> None:
         body(options(**values))
 
-    parameters = list(list_parameters(options))
     command.__doc__ = fill_paragraphs(f"{help}\n\n    {options.__doc__}")  # indented like the rest of a docstring
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}

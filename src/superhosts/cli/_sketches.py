@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import typer
+
 from superhosts.cli._options import TimeOptions
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
@@ -90,14 +92,10 @@ def _expand(name: str) -> list[Path]:
     A pattern that the shell did not expand may begin with ~.
     """
     matches = match_pattern(name) or match_pattern(os.path.expanduser(name))  # noqa: PTH111  Path would drop a final /
+    found = [Path(name)] if matches is None else sorted(matches, key=str)
+    paths = [path for each in found for path in (sorted(each.rglob("*.cube")) if each.is_dir() else [each])]
     if matches is None:
-        path = Path(name)
-        return sorted(path.rglob("*.cube")) if path.is_dir() else [path]
-    paths = [
-        path
-        for match in sorted(matches, key=str)
-        for path in (sorted(match.rglob("*.cube")) if match.is_dir() else [match])
-    ]
+        return paths
     sketches = [path for path in paths if path.suffix == ".cube"]
     return sketches or paths  # 'archive/*' stands for sketches, not for the notes beside them
 
@@ -120,3 +118,13 @@ def parse_time(option: str, text: str | None) -> int | None:
         raise UsageError(f"--{option} {text}: {way}") from None
     zone = None if shows_local() else UTC
     return round((moment if moment.tzinfo or zone is None else moment.replace(tzinfo=zone)).timestamp()) * SECOND
+
+
+MOST_FILES = 1000  # sketches whose sites are looked up
+
+
+def sites_of_sketches(ctx: typer.Context) -> list[str]:
+    """Return the sites that a shell offers: those of the sketches that are named."""
+    # Behind an option without its value, words are not yet assigned to arguments.
+    paths = find_sketches(ctx.params.get("files") or ctx.args, lambda _: None)[:MOST_FILES]
+    return sorted({site for path in paths for site in saved_sketch(path).sites})

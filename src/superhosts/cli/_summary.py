@@ -72,13 +72,10 @@ def _roles(profile: Profile) -> dict[str, list[dict[str, Spent]]]:
         return {thread: [stages] for thread, stages in profile.threads.items()}
     roles: dict[str, list[dict[str, Spent]]] = {}
     for thread, stages in profile.threads.items():
-        roles.setdefault(_role(thread), []).append(stages)
+        # Without its number or file: superhosts_3 and superhosts_4 do the same.
+        role = re.sub(r"[_-]?\d+( \(.*\))?$|(?<=\w) .*$", "", thread) or thread
+        roles.setdefault(role, []).append(stages)
     return {f"{len(found)} {role}" if len(found) > 1 else role: found for role, found in roles.items()}
-
-
-def _role(thread: str) -> str:
-    """Return the name of a thread without its number or file: superhosts_3 and superhosts_4 do the same."""
-    return re.sub(r"[_-]?\d+( \(.*\))?$|(?<=\w) .*$", "", thread) or thread
 
 
 def _total(profile: Profile, name: str, spent: Spent) -> list[str]:
@@ -126,19 +123,20 @@ class RunTotals:
     def as_json(self) -> dict[str, Any]:
         counters = self.counters
         return {
-            **{name: getattr(counters, name) for name in ("packets", "ipv4", "ipv6", "rows", "pairs")},
+            **_named(counters, "packets", "ipv4", "ipv6", "rows", "pairs"),
             "windows": self.windows,
             "windows_revised": counters.revised,
             "windows_incomplete": counters.unrevised,
-            "not_counted": {name: getattr(counters, name) for name in REASONS},
-            **{
-                name: getattr(counters, name)
-                for name in ("skipped_records", "special_ends", "truncated_files", "drops")
-            },
+            "not_counted": _named(counters, *REASONS),
+            **_named(counters, "skipped_records", "special_ends", "truncated_files", "drops"),
             **({"exports": counters.exports} if counters.exports else {}),
             "warnings": counters.warnings,
             "seconds": round(self.seconds, 3),
         }
+
+
+def _named(counters: Counters, *names: str) -> dict[str, Any]:
+    return {name: getattr(counters, name) for name in names}
 
 
 def windows_text(windows: int, settings: Settings, *, skipped: int = 0, is_short: bool = False) -> str:
@@ -153,7 +151,8 @@ def windows_text(windows: int, settings: Settings, *, skipped: int = 0, is_short
 def tell_end(totals: RunTotals, *, quiet: bool) -> None:
     """Write what is lost, and in the last line what was read, unless `quiet`."""
     counters = totals.counters
-    _write_warnings(counters)
+    for warning in counters.warnings:
+        say(as_warning(warning))
     warn_of_late(counters)
     warn_of_wrong_inner(counters)
     if quiet:
@@ -178,17 +177,13 @@ def warn_of_uncounted(counters: Counters) -> None:
 
 def summarise(counters: Counters) -> None:
     """Write warnings, how many packets were read, and how many did not become pairs, by reason."""
-    _write_warnings(counters)
+    for warning in counters.warnings:
+        say(as_warning(warning))
     _say_summary(counters, _packets(counters) + _not_counted(counters))
 
 
 def _say_summary(counters: Counters, text: str) -> None:
     say(Notice(text, "summary", packets=counters.packets, pairs=counters.pairs, drops=counters.drops))
-
-
-def _write_warnings(counters: Counters) -> None:
-    for warning in counters.warnings:
-        say(as_warning(warning))
 
 
 def noun_of(counters: Counters) -> str:
@@ -217,7 +212,6 @@ def _not_counted(counters: Counters) -> str:
 
 
 def _export_losses(exports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what flow exports lack, and why records may not be there at all."""
     sums = {name: sum(each.get(name) or 0 for each in exports) for name in EXPORT_LOSSES}
     return [counted(count, *EXPORT_LOSSES[name]) for name, count in sums.items() if count]
 

@@ -6,8 +6,6 @@ import json
 import sys
 from pathlib import Path
 
-from rich.table import Table
-
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import ScanProgress
 from superhosts.cli._settings import make_settings
@@ -18,13 +16,13 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import format_size, parse_share, parse_size
-from superhosts.lab.calibrate import Calibration, cubes_around, judge, thresholds_below
+from superhosts.lab.calibrate import Calibration, Trial, cubes_around, judge, thresholds_below
 from superhosts.lab.experiment import Panels, why_nothing
 from superhosts.lab.figures import draw_calibration
 from superhosts.lab.scores import percent
 from superhosts.lab.sheet import key_words, prepare_file
 from superhosts.output.console import ReportedErrors, command_line, fail_with, say
-from superhosts.output.table import OutputConsole
+from superhosts.output.table import OutputConsole, print_table
 from superhosts.sources.open import open_inputs
 
 
@@ -74,25 +72,9 @@ def _print(result: Calibration) -> None:
     true = result.asked.scores[result.threshold].true
     windows, hosts = counted(result.windows, "window"), counted(true, "super host")
     title = f"{windows}, {hosts} of {counted(result.threshold, 'peer')}, up to {counted(result.most_flows, 'flow')}"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     names = ("memory", "missed", "false", "FTR %", "predicted", "error %", "held %", "saturated", "fill %")
-    for name in names:
-        table.add_column(name, justify="right")
-    for trial in result.trials:
-        facts = trial.to_dict(result.threshold)
-        table.add_row(
-            format_size(trial.memory) + (" *" if trial.memory == result.memory else ""),
-            f"{facts['missed']:,}",
-            f"{facts['false']:,}",
-            percent(facts["ftr"]),
-            "exact" if facts["exact"] else percent(facts["expected_ftr"]),
-            percent(facts["error"]),
-            percent(facts["coverage"], 1),
-            f"{facts['saturated_hosts']:,}",
-            percent(facts["fill"], 1),
-        )
+    print_table(names, (_cells(trial, result) for trial in result.trials), title=title, left=0)
     console = OutputConsole()
-    console.print(table)
     note = (
         "FTR: missed and false, of the super hosts · predicted: the FTR of such a cube, for the hosts of the fullest\n"
         "window with super hosts; exact: all pairs fitted, and nothing is estimated · error: of the estimates, mean ·\n"
@@ -100,3 +82,17 @@ def _print(result: Calibration) -> None:
     )
     console.print(note, style="dim", highlight=False)
     console.print(result.advice(), highlight=False)
+
+
+def _cells(trial: Trial, result: Calibration) -> list[str]:
+    facts = trial.to_dict(result.threshold)
+    return [
+        format_size(trial.memory) + (" *" if trial.memory == result.memory else ""),
+        *(f"{facts[name]:,}" for name in ("missed", "false")),
+        percent(facts["ftr"]),
+        "exact" if facts["exact"] else percent(facts["expected_ftr"]),
+        percent(facts["error"]),
+        percent(facts["coverage"], 1),
+        f"{facts['saturated_hosts']:,}",
+        percent(facts["fill"], 1),
+    ]

@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from superhosts.cli._declaration import declared
 from superhosts.cli._progress import Progress, ScanProgress
 from superhosts.cli._settings import output_options
@@ -41,7 +39,7 @@ from superhosts.output.console import command_line, fail_with, say
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import Report
-from superhosts.output.table import OutputConsole
+from superhosts.output.table import OutputConsole, print_table
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
@@ -163,13 +161,10 @@ def _print_table(means: list[Any], threshold: float) -> None:
     first = means[0]
     hosts = f"{counted(round(first.true), 'super host')} (at least {counted(threshold, 'peer')}) a window"
     windows = ("" if first.windows == 1 else "means of ") + counted(first.windows, "window")
-    table = Table(title=f"{windows}, {hosts}", title_justify="left", box=None, pad_edge=False, collapse_padding=True)
-    table.add_column("detector", no_wrap=True)
     several = len({mean.memory_given for mean in means}) > 1
-    for name in (*(["given"] if several else []), "FNR", "FPR", "FTR", "±", "ph.", *COSTS):
-        table.add_column(name, justify="right", no_wrap=True)
-    for mean in means:
-        table.add_row(
+    titles = ("detector", *(["given"] if several else []), "FNR", "FPR", "FTR", "±", "ph.", *COSTS)
+    cells = [
+        (
             mean.detector,
             *([format_size(mean.memory_given)] if several else []),
             _rate(mean.fnr),
@@ -184,8 +179,10 @@ def _print_table(means: list[Any], threshold: float) -> None:
             _short(mean.memory / (1 << 20)),
             _short(mean.wire / (1 << 20)),
         )
+        for mean in means
+    ]
+    print_table(titles, cells, title=f"{windows}, {hosts}", tight=True)
     console = OutputConsole()
-    console.print(table)
     console.print(
         "FNR, FPR, FTR = FNR + FPR, ± its standard error, err (of the estimates, mean) and held (the truth in the\n"
         "95 % interval) in % · ph.: phantoms, hosts never seen, a window; they are part of FPR · M/s: million pairs a\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -15,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._settings import make_settings
-from superhosts.cli.scan import run_scan
+from superhosts.cli.scan import ScanRun, run_scan
 from superhosts.cli.synth import synth
 from superhosts.cli.usage.lab import Demo, Synth
 from superhosts.core import defaults
@@ -29,12 +27,11 @@ from superhosts.core.hosttable import interval_text, peers_text
 from superhosts.core.keys import PUBLIC
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted
-from superhosts.detectors.detector import Detector
 from superhosts.errors import MissingExtraError, SuperhostsError
 from superhosts.output.console import ReportedErrors, say
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import known_peers
-from superhosts.output.table import OutputConsole
+from superhosts.output.table import print_table
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import load
@@ -56,7 +53,8 @@ def show_fleet(folder: Path, traffic: str) -> None:
     inputs = {site: f"synth:{traffic},windows={WINDOWS},share=0.6,part={part}" for part, site in enumerate(SITES, 1)}
     say(f"three places see overlapping traffic: each a random 60 % of the packets of {WINDOWS} windows")
     say("first one process over all packets, to compare with …")
-    expected = _one_process(list(inputs.values()))
+    settings = Settings(inner=INNER[1:], memory=COMMON[1], key=DEFAULT_KEY, device="cpu")
+    expected = {each.window: each.sketch for each in Scan(open_inputs([*inputs.values()], follow=True), settings)}
     with _processes() as start:
         link, sending = choose_link(folder)
         found, archive = folder / "found.jsonl", folder / "archive"
@@ -73,14 +71,8 @@ def show_fleet(folder: Path, traffic: str) -> None:
         _wait(hub, edges, archive, folder)
         hub.send_signal(signal.SIGTERM)
         hub.wait(20)
-    rows = [json.loads(line) for line in found.read_text().splitlines()]
-    _show(rows)
+    _show(_read_rows(found))
     _compare(expected, archive)
-
-
-def _one_process(inputs: list[str]) -> dict[Window, Any]:
-    settings = Settings(inner=INNER[1:], memory=COMMON[1], key=DEFAULT_KEY, device="cpu")
-    return {result.window: result.sketch for result in Scan(open_inputs(inputs, follow=True), settings)}
 
 
 def _broker_port() -> int:
@@ -109,9 +101,7 @@ def _processes() -> Iterator[Any]:
         say(f"$ superhosts {' '.join(arguments)}")
         with log.open("wb") as file:
             command = [sys.executable, "-m", "superhosts", *arguments]
-            process = subprocess.Popen(
-                command, stdout=subprocess.DEVNULL, stderr=file, stdin=subprocess.DEVNULL, env=os.environ
-            )
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, stdin=subprocess.DEVNULL)
         running.append(process)
         return process
 
@@ -139,17 +129,13 @@ def _wait(hub: Any, edges: list[Any], archive: Path, folder: Path) -> None:
 
 def _show(rows: list[dict[str, Any]]) -> None:
     """Print the hosts of the last window, with the number of peers that each site alone sees."""
-
     last = max((row["window_start"] for row in rows), default="")
     title = f"super hosts of the whole network, {last}, and what each site alone sees of them"
-    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
-    table.add_column("host", no_wrap=True)
-    for name in (*SITES, "union", "95 % interval"):
-        table.add_column(name, justify="right", no_wrap=True)
+    cells = []
     for row in [row for row in rows if row["window_start"] == last][:12]:
         seen = {site["site"]: peers_text(site) for site in row["sites"]}
-        table.add_row(row["host"], *(seen.get(site, "–") for site in SITES), peers_text(row), interval_text(row))
-    OutputConsole().print(table)
+        cells.append((row["host"], *(seen.get(site, "–") for site in SITES), peers_text(row), interval_text(row)))
+    print_table(("host", *SITES, "union", "95 % interval"), cells, title=title)
     only = sum(all(known_peers(site) < defaults.THRESHOLD for site in row["sites"]) for row in rows)
     print(f"{counted(len(rows), 'super host')} in {WINDOWS} windows; {only} of them no single site would have found")
 
@@ -162,15 +148,12 @@ def _compare(expected: dict[Window, Any], archive: Path) -> None:
         union = unions.get(window)
         if union is None or union.parts.keys() != sketch.parts.keys():
             raise SuperhostsError(f"the hub's windows or parts differ from those of one process: {window}")
-        if not all(_same_content(sketch.parts[part], union.parts[part]) for part in sketch.parts):
-            raise SuperhostsError("the union differs from the result of one process: please report this")
+        for part, detector in sketch.parts.items():
+            mine, others = detector.arrays(), union.parts[part].arrays()
+            if mine.keys() != others.keys() or not all(np.array_equal(mine[name], others[name]) for name in mine):
+                raise SuperhostsError("the union differs from the result of one process: please report this")
     same = "every bit and label of the hub's unions equals that of one process over all packets"
     print(f"{counted(len(expected), 'window')}: {same}")
-
-
-def _same_content(left: Detector, right: Detector) -> bool:
-    mine, others = left.arrays(), right.arrays()
-    return mine.keys() == others.keys() and all(np.array_equal(mine[name], others[name]) for name in mine)
 
 
 def demo(options: Demo) -> None:
@@ -190,20 +173,23 @@ def demo(options: Demo) -> None:
     say(f"$ superhosts scan {capture} --inner 10.0.0.0/8 --threshold {defaults.THRESHOLD} --output {found}{more}")
     outputs = open_destinations(OutputOptions(outputs=[str(found)]), table=False)
     settings = make_settings(options, inner=["10.0.0.0/8"], threshold=defaults.THRESHOLD)
-    run_scan(open_inputs([str(capture)]), settings, outputs, ReportedErrors())
-    truth_rows = (json.loads(line) for line in capture.with_suffix(".truth.jsonl").read_text().splitlines())
+    run_scan(open_inputs([str(capture)]), settings, outputs, ReportedErrors(), ScanRun())
+    truth_rows = _read_rows(capture.with_suffix(".truth.jsonl"))
     truth = {row["host"]: row["peers"] for row in truth_rows if row["side"] == "inner"}
-    _demo_compare([json.loads(line) for line in found.read_text().splitlines()], truth)
+    _demo_compare(_read_rows(found), truth)
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _demo_compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
-    table = Table(title="found beside the truth", title_justify="left", box=None, header_style="bold", pad_edge=False)
-    for title in ("host", "peers", "95 % interval", "truth", "error"):
-        table.add_column(title, justify="left" if title == "host" else "right", no_wrap=True)
+    cells = []
     for row in rows:
         true = truth.get(row["host"], 0)
-        table.add_row(row["host"], peers_text(row), interval_text(row), f"{true:,}", _error(row, true))
-    OutputConsole().print(table)
+        error = "not seen" if not true else "–" if row["peers"] is None else f"{row['peers'] / true - 1:+.1%}"
+        cells.append((row["host"], peers_text(row), interval_text(row), f"{true:,}", error))
+    print_table(("host", "peers", "95 % interval", "truth", "error"), cells, title="found beside the truth")
     wanted = {host for host, peers in truth.items() if peers >= defaults.THRESHOLD}
     got = {row["host"] for row in rows}
     inside = sum(row["peers_low"] <= truth.get(row["host"], 0) <= (row["peers_high"] or 1 << 62) for row in rows)
@@ -214,9 +200,3 @@ def _demo_compare(rows: list[dict[str, Any]], truth: dict[str, int]) -> None:
         print(f"{score}; {right} (with --exact off: estimates and their intervals)")
     else:
         print(f"{score}; the truth in {inside} of {counted(len(rows), 'interval')}")
-
-
-def _error(row: dict[str, Any], true: int) -> str:
-    if not true:
-        return "not seen"
-    return "–" if row["peers"] is None else f"{row['peers'] / true - 1:+.1%}"

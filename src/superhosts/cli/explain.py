@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import Progress
 from superhosts.cli._settings import output_options
@@ -26,7 +24,7 @@ from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import COLUMNS, Report, Row, columns_with, make_rows
 from superhosts.output.stdout import Format
-from superhosts.output.table import OutputConsole, print_timeline
+from superhosts.output.table import OutputConsole, print_table, print_timeline
 from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.evidence.summary import service_text
 from superhosts.sketch.files import find_in_file, joined_sites, merge_named, saved_sketch
@@ -180,10 +178,6 @@ def _print_evidence(row: Row) -> None:
 def _print_columns(columns: list[dict[str, Any]]) -> None:
     if not columns:
         return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("column", "fill", "mean fill of its array"):
-        table.add_column(title, justify="left" if title == "column" else "right")
-    for column in columns:
-        mean = "" if column["mean_fill"] is None else f"{column['mean_fill']:.1%}"
-        table.add_row(str(column["array"]), f"{column['fill']:.1%}", mean)
-    OutputConsole().print(table)
+    shares = [(each, "" if each["mean_fill"] is None else f"{each['mean_fill']:.1%}") for each in columns]
+    cells = [(str(each["array"]), f"{each['fill']:.1%}", mean) for each, mean in shares]
+    print_table(("column", "fill", "mean fill of its array"), cells)

@@ -28,7 +28,7 @@ from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.fleet import Hub as HubOptions
 from superhosts.cli.web import Dashboard
 from superhosts.core.defaults import EVIDENCE_PAIRS
-from superhosts.core.files import hold_folder, read_json
+from superhosts.core.files import hold_folder
 from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.notices import INFO, WARNING, Notice
 from superhosts.core.pairs import DIRECTIONS, SIDES
@@ -57,7 +57,7 @@ from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome
 from superhosts.pipeline.settings import Settings
 from superhosts.ui.monitor import Monitor, observe_hub, observe_outputs
-from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background
+from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background, read_status
 
 if TYPE_CHECKING:
     from superhosts.cli._nats import NatsOptions
@@ -229,9 +229,7 @@ def _open_receiver(
 def known_sites(state: Path) -> Roster:
     """Return what the last run of the hub knew about its sites."""
     roster = Roster(tell)
-    with contextlib.suppress(OSError):
-        status = read_json(state / STATUS)
-        roster.restore(status.get("sites") if isinstance(status, dict) else None)
+    roster.restore(read_status(state / STATUS).get("sites"))
     return roster
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 
-from rich.table import Table
-
 from superhosts.cli.usage.lab import Plan as Options
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.lab.plan import Plan
 from superhosts.lab.plan import plan as make_plan
-from superhosts.output.table import OutputConsole
+from superhosts.output.table import OutputConsole, print_table
 
 USUAL = {"giant columns of an array": "none", "pairs that are written": "all"}  # not shown if all plans have them
 
@@ -33,16 +31,10 @@ def plan(options: Options) -> None:
 def _print(chosen: Plan, *, planned: bool) -> None:
     sizes, expected, memory = chosen.geometry, chosen.expected, chosen.asked
     plans = sorted([chosen, *chosen.alternatives], key=lambda each: each.memory)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("memory")
-    for each in plans:
-        mark = " (this plan)" if each is chosen and chosen.alternatives else ""
-        table.add_column(format_size(each.memory) + mark, justify="right", no_wrap=True)
+    marks = [" (this plan)" if each is chosen and chosen.alternatives else "" for each in plans]
+    titles = ["memory", *(format_size(each.memory) + mark for each, mark in zip(plans, marks, strict=True))]
     cells = [_cells(each) for each in plans]
-    for name in cells[0]:
-        numbers = [column[name] for column in cells]
-        if any(number != USUAL.get(name) for number in numbers):
-            table.add_row(name, *numbers)
+    rows = [(name, *(column[name] for column in cells)) for name in cells[0]]
     console = OutputConsole()
     console.print(
         f"{counted(expected.flows, 'flow')}, threshold {expected.threshold:,g}, keys of {sizes.key_bits} bits: "
@@ -50,7 +42,7 @@ def _print(chosen: Plan, *, planned: bool) -> None:
         highlight=False,
     )
     console.print()
-    console.print(table, highlight=False)
+    print_table(titles, [row for row in rows if {*row[1:]} != {USUAL.get(row[0])}])
     console.print()
     keys = "" if sizes.key_bits == 32 else f", key_bits={sizes.key_bits}"
     wish = f", flows={expected.flows}, threshold={expected.threshold:g}" if planned else ""

@@ -24,7 +24,7 @@ from superhosts.core.text import counted
 from superhosts.errors import InputError, OutputError, UsageError
 from superhosts.output.console import tell
 from superhosts.output.formats import FORMATS, RowWriter, check_columns, encode_length, encode_value
-from superhosts.output.report import Row, make_rows
+from superhosts.output.report import make_rows
 from superhosts.output.streams import ClosedOutput, silence_stdout, stdout_error
 from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options
@@ -201,7 +201,7 @@ class Groups:
 
     def chunks(self) -> Iterator[int]:
         """Yield the number of rows of each chunk, once its line is there."""
-        while self._waits():
+        while self._bytes.has(1):  # waits for it
             line = bytearray()
             while not line.endswith(b"\n"):
                 line += self._take(1)
@@ -210,12 +210,11 @@ class Groups:
             yield int(line)
 
     def rows(self, count: int | None) -> Iterator[PacketBlock]:
-        while self._waits() if count is None else count > 0:
+        while self._bytes.has(1) if count is None else count > 0:
             self._row += 1
             ends = [self._value(field, number in self._ends) for number, field in enumerate(self._fields)]
             src, dst = (ends[number] for number in self._ends)
-            assert src is not None
-            assert dst is not None
+            assert src is not None and dst is not None  # noqa: PT018
             if len(src.kinds) != len(dst.kinds):
                 raise self._error(
                     f"has {len(src.kinds):,} sources and {len(dst.kinds):,} destinations: one for each pair"
@@ -257,15 +256,10 @@ class Groups:
         self._bytes.take(count)
         return taken
 
-    def _waits(self) -> bool:
-        """Return True if there is another byte; waits for it."""
-        return self._bytes.has(1)
-
     def _error(self, why: str) -> InputError:
         return InputError(f"row {max(self._row, 1):,} {why}", file=self._input.name, offset=self._bytes.taken)
 
 
-WRITTEN = "JSONEachRow"  # in place of a format that is only read
 PIPE_BYTES = 1 << 20  # that a pipe should hold: the default of 64 KiB makes sixteen times as many small reads
 
 
@@ -298,7 +292,7 @@ def _written(options: RowOptions, given: RowInput) -> str:
         raise UsageError("--chunks: only with arrays in --schema: other rows have one answer, at their end")
     if given.grouped and options.out not in (None, given.format):
         raise UsageError(f"--out {options.out}: arrays are answered in {given.format}")
-    out = options.out or (WRITTEN if given.format == "ArrowStream" else given.format)
+    out = options.out or ("JSONEachRow" if given.format == "ArrowStream" else given.format)
     if out == "ArrowStream":
         raise UsageError("--out ArrowStream: rows are not written in it; use RowBinary or JSONEachRow")
     if out not in FORMATS:
@@ -312,8 +306,7 @@ def _answer(given: RowInput, settings: Settings, writer: RowWriter) -> None:
     with Interruption(run.stop, numbers=ENDING) as interruption:
         for result in run:
             if interruption.number is None:  # else some of the rows are missing
-                found: list[Row] = make_rows(result.window if given.has_time else None, result.found)
-                writer.write(found)
+                writer.write(make_rows(result.window if given.has_time else None, result.found))
             del result  # frees its cubes
         if interruption.number is None:
             writer.write([])  # the header, if no window came

@@ -110,15 +110,12 @@ def scan(options: ScanOptions) -> None:
         raise typer.Exit(1)
 
 
-PLAIN = ScanRun()
-
-
 def run_scan(
     sources: list[Source],
     settings: Settings,
     outputs: Destinations,
     errors: ReportedErrors,
-    how: ScanRun = PLAIN,
+    how: ScanRun,
 ) -> bool:
     """Scan and write the results; return True if any host was found.
 
@@ -176,7 +173,11 @@ def run_scan(
 
 
 def _announce(settings: Settings) -> None:
-    gpus = gpus_of(_chosen(settings))
+    """Say which memory and device are used."""
+    is_auto = settings.device == "auto"
+    # With "auto", windows are exact on the CPU, and the driver is not asked, which takes time.
+    chosen = "cpu" if settings.starts_exact and is_auto else choose_device(settings.device)
+    gpus = gpus_of(chosen)
     if settings.grows_with_traffic:
         say("memory: grows with the traffic, as the exact answer needs every distinct pair")
     else:
@@ -190,18 +191,8 @@ def _announce(settings: Settings) -> None:
             say(f"memory: {detectors} on each GPU, and 0.1 GB of main memory, {besides}")
         else:
             say(f"memory: at most {format_size(settings.most_memory)} ({detectors} with buffers), {besides}")
-    say(_device(settings))
-
-
-def _chosen(settings: Settings) -> str:
-    """Return the device. With "auto", windows are exact on the CPU, and the driver is not asked, which takes time."""
-    return "cpu" if settings.starts_exact and settings.device == "auto" else choose_device(settings.device)
-
-
-def _device(settings: Settings) -> str:
-    chosen = _chosen(settings)
-    if settings.starts_exact and gpus_of(chosen):
-        return f"device: cpu while windows are exact, then {chosen}"
-    if settings.device != "auto":
-        return f"device: {chosen}"
-    return f"device: {chosen} (auto" + ("; superhosts doctor says more about GPUs)" if chosen == "cpu" else ")")
+    if settings.starts_exact and gpus:
+        say(f"device: cpu while windows are exact, then {chosen}")
+    else:
+        more = "; superhosts doctor says more about GPUs" if chosen == "cpu" else ""
+        say(f"device: {chosen}{f' (auto{more})' if is_auto else ''}")

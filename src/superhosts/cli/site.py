@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+import typer
 
 from superhosts.cli._keys import announced_key
+from superhosts.cli._options import HUB_STATE
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.fleet import SiteEnroll, SiteList, SiteRevoke, SiteRotate, TokenOptions
-from superhosts.core.files import output_errors, read_json, write_private
+from superhosts.core.files import output_errors, write_private
 from superhosts.core.keys import ChosenKey, find_key
 from superhosts.core.text import printable
 from superhosts.core.times import iso_time
@@ -33,8 +33,8 @@ from superhosts.fleet.nats.enrolment import (
 )
 from superhosts.fleet.sites import is_wrong
 from superhosts.output.console import tell
-from superhosts.output.table import OutputConsole
-from superhosts.ui.service import STATUS
+from superhosts.output.table import print_table
+from superhosts.ui.service import STATUS, read_status
 
 # The list of sites: who may send, and what the hub knows about each
 
@@ -83,16 +83,7 @@ def _number(value: Any) -> Any:
     return value if type(value) in (int, float) and abs(value) < 1e15 else None
 
 
-def table_of(rows: list[Row]) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in TITLES:
-        table.add_column(title, no_wrap=True, justify="left" if title in TITLES[:4] else "right")
-    for row in rows:
-        table.add_row(*_cells(row))
-    return table
-
-
-def _cells(row: Row) -> list[str]:
+def cells_of(row: Row) -> list[str]:
     waiting, size = row["spool_sketches"], row["spool_bytes"]
     return [
         row["site"],
@@ -101,8 +92,7 @@ def _cells(row: Row) -> list[str]:
         row["version"] or MISSING,
         _or_missing(row["lag_seconds"], age_text),
         MISSING if waiting is None else f"{waiting:,} ({format_size(size or 0)})" if waiting else "0",
-        _or_missing(row["refused"], lambda count: f"{count:,}"),
-        _or_missing(row["slowed"], lambda count: f"{count:,}"),
+        *(_or_missing(row[name], "{:,}".format) for name in ("refused", "slowed")),
         _or_missing(row["clock_seconds"], lambda ahead: f"{ahead:+.1f} s" if abs(ahead) < 60 else age_text(ahead)),
     ]
 
@@ -181,7 +171,7 @@ def _sketch_key(state: Path, key_file: Path | None) -> tuple[ChosenKey | None, s
 
     A hub that has run has noted which key that is.
     """
-    hubs = _status(state).get("key")
+    hubs = read_status(state / STATUS).get("key")
     hubs = printable(hubs) if isinstance(hubs, str) else None
     chosen = announced_key(key_file) if hubs is None else find_key(key_file)
     if chosen is None or chosen.lost or hubs not in (None, chosen.fingerprint):
@@ -200,7 +190,7 @@ def site_revoke(options: SiteRevoke) -> None:
 
 
 def site_list(options: SiteList) -> None:
-    folder, status = options.state / BROKER, _status(options.state)
+    folder, status = options.state / BROKER, read_status(options.state / STATUS)
     known, now = status.get("sites"), time.time()
     found = list_known(list_sites(folder), known if isinstance(known, dict) else {}, now)
     if options.json:
@@ -210,7 +200,7 @@ def site_list(options: SiteList) -> None:
     if not found:
         tell(f"{options.state}: no site is enrolled (superhosts site enroll SITE)")
         return
-    OutputConsole().print(table_of(found))
+    print_table(TITLES, map(cells_of, found), left=4)
     written = status.get("written")
     if isinstance(written, int | float) and time.time() - written > STALE:
         tell(f"the hub does not run: all but the keys is as of {age_text(time.time() - written)} ago")
@@ -218,10 +208,6 @@ def site_list(options: SiteList) -> None:
         tell(remark)
 
 
-def _status(state: Path) -> dict[str, Any]:
-    """Return what a hub has written last; empty if nothing is there."""
-    with contextlib.suppress(OSError):
-        status = read_json(state / STATUS)
-        if isinstance(status, dict):
-            return status
-    return {}
+def enrolled_sites(ctx: typer.Context) -> list[str]:
+    """Return the sites that a shell offers: those of the hub whose state is named."""
+    return sorted(read_sites(Path(ctx.params.get("state") or HUB_STATE) / BROKER))

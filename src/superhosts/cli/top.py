@@ -22,7 +22,7 @@ from superhosts.cli._settings import make_settings, naming_of
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Top
-from superhosts.cli.web import folder_view, follow_folder
+from superhosts.cli.web import REST, folder_view
 from superhosts.core.notices import ERROR, Notice
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
@@ -32,7 +32,6 @@ from superhosts.output.destination import Destinations
 from superhosts.output.names import Annotator
 from superhosts.output.report import Report
 from superhosts.pipeline.scan import Scan, scan_options
-from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
 from superhosts.sources.open import follow_file, open_inputs
 from superhosts.ui.board import Board
@@ -72,10 +71,6 @@ class Messages:
 
     def latest(self) -> str:
         return self._last if time.monotonic() - self._since < RECENT else ""
-
-
-def settings_of(options: Top) -> Settings:
-    return make_settings(options)
 
 
 def open_feed(options: Top) -> Feed:
@@ -120,18 +115,11 @@ def _folder(options: Top, path: Path) -> Feed:
     others = [*declared(EndlessTrafficOptions), *declared(PairCubeOptions), "token_file"]
     others.remove("key_file")
     check_no_conflict(options, others, "not with a folder of sketches, which were made with their own options")
-    view = folder_view(
-        path,
-        options,
-        naming=options,
-        alerts=options.alerts,
-        key_file=options.key_file,
-        memory=options.memory_total,
-    )
+    view = folder_view(path, options, options.memory_total)
     stop = threading.Event()
 
-    def start() -> None:
-        follow_folder(view, stop, lambda _: None)  # The screen shows what cannot be shown.
+    def start() -> None:  # The screen shows what cannot be shown.
+        view.start_filling(stop, lambda _: None, follow=True, rest=REST)
 
     def close() -> None:
         stop.set()
@@ -148,7 +136,7 @@ class LiveFeed(LocalFeed):
         self.errors = ReportedErrors()
         self._options, self._board = options, Board()
         self._sources = _open_sources(options, self.errors)
-        self._settings = replace(settings_of(options), key=key_for_sketches(options.key_file, saves=False))
+        self._settings = replace(make_settings(options), key=key_for_sketches(options.key_file, saves=False))
         naming = naming_of(options)
         self._outputs = Destinations([self._board], Annotator(naming) if naming else None)
         self._shown = BoardView(self._outputs, parse_seconds(options.refresh))
@@ -250,7 +238,7 @@ NO_TERMINAL = (
 
 
 def top(options: Top) -> None:
-    settings_of(options)  # A wrong value is told wherever this runs.
+    make_settings(options)  # A wrong value is told wherever this runs.
     check_terminal()
     make_app = load_app()
     feed = open_feed(options)

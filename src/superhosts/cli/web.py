@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._keys import given_key, read_token
-from superhosts.cli._options import DashboardOptions, NamesOptions, WantedOptions
+from superhosts.cli._options import DashboardOptions
 from superhosts.cli._settings import naming_of
 from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli.usage.sketches import Web
-from superhosts.core.files import exposure_warning, os_errors, read_json, write_private
+from superhosts.cli.usage.traffic import Top
+from superhosts.core.files import exposure_warning, os_errors, write_private
 from superhosts.core.notices import Notice
 from superhosts.core.results import Selection
 from superhosts.core.units import parse_place
@@ -29,7 +29,7 @@ from superhosts.output.names import Annotator
 from superhosts.pipeline.settings import Settings
 from superhosts.ui.board import Board
 from superhosts.ui.folder import SketchFolder
-from superhosts.ui.service import STATUS
+from superhosts.ui.service import STATUS, read_status
 from superhosts.ui.view import Json, View
 from superhosts.ui.web.access import LEAST_TOKEN, Access, is_loopback, new_token
 
@@ -49,40 +49,27 @@ REST = 0.2  # of the time that a question took: nobody counts packets in this pr
 WAKE = 0.5  # seconds: a signal that comes just before the main thread begins to wait does not wake it
 
 
-def folder_view(
-    path: Path,
-    wanted: WantedOptions,
-    *,
-    naming: NamesOptions,
-    alerts: Path | None = None,
-    key_file: Path | None = None,
-    memory: str | None = None,
-) -> View:
+def folder_view(path: Path, options: Web | Top, memory: str | None = None) -> View:
     """Return the view of a folder of sketches, or of a hub's folder, which also tells about its sites.
 
     Alerts are those of a file, or of one in the folder that has a usual name. Whoever shows the view closes them.
     """
     if not path.is_dir():
         raise InputError("no folder of sketches is here", file=str(path))
-    selection = Selection.of_scan(wanted.threshold, wanted.top)
+    selection = Selection.of_scan(options.threshold, options.top)
     if selection.threshold is not None:
         check_threshold(selection.threshold, "--threshold")
-    names, board, is_hub = naming_of(naming), Board(), (path / STATUS).is_file()
+    names, board, is_hub = naming_of(options), Board(), (path / STATUS).is_file()
     return View(
         f"hub {path}" if is_hub else f"folder {path}",
         board,
         lambda: selection,
         is_live=is_hub,
-        folder=SketchFolder(path, given_key(key_file), memory=memory),
+        folder=SketchFolder(path, given_key(options.key_file), memory=memory),
         sites=(lambda: site_list(_read_sites(path / STATUS), board)) if is_hub else None,
         annotate=Annotator(names).annotated if names else lambda rows: rows,
-        alerts=_open_alerts(path, alerts),  # last: what can fail comes before, and leaves no file open
+        alerts=_open_alerts(path, options.alerts),  # last: what can fail comes before, and leaves no file open
     )
-
-
-def follow_folder(view: View, stop: threading.Event, say: Callable[[str], None]) -> None:
-    """Show the windows of a view's folder until `stop`, with those that come; say what cannot be shown."""
-    view.start_filling(stop, say, follow=True, rest=REST)
 
 
 def site_list(sites: dict[str, Json], board: Board) -> list[Json]:
@@ -103,12 +90,8 @@ def site_list(sites: dict[str, Json], board: Board) -> list[Json]:
 
 def _read_sites(path: Path) -> dict[str, Json]:
     """Return what a hub has written about its sites; nothing if its file is damaged."""
-    status: Any = None
-    with contextlib.suppress(OSError):
-        status = read_json(path)
-    sites = status.get("sites") if isinstance(status, dict) else None
-    known = sites.items() if isinstance(sites, dict) else ()
-    return {name: facts for name, facts in known if isinstance(facts, dict)}
+    sites = read_status(path).get("sites")
+    return {name: facts for name, facts in sites.items() if isinstance(facts, dict)} if isinstance(sites, dict) else {}
 
 
 def _open_alerts(folder: Path, named: Path | None) -> AlertStore | None:
@@ -226,13 +209,7 @@ def web(options: Web) -> None:
     )
     check_installed("superhosts web")
     dashboard = Dashboard(asked, "--listen")
-    view = folder_view(
-        options.folder,
-        options,
-        naming=options,
-        alerts=options.alerts,
-        key_file=options.key_file,
-    )
+    view = folder_view(options.folder, options)
     stop = threading.Event()
     with Interruption(lambda: set_safely(stop)), dashboard.serving(view, follow=True):
         while not stop.wait(WAKE):

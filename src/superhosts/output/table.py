@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from superhosts.core.hosttable import HOST_COLUMNS, host_name, interval_text, is_exact, peers_text
@@ -182,6 +183,23 @@ class OutputConsole(Console):
     def on_broken_pipe(self) -> None:
         """Leave the error to the command line, which then exits with status 0."""
         raise  # the error that rich is handling when it calls this
+
+
+def print_table(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    left: int = 1,
+    tight: bool = False,
+) -> None:
+    """Print a table of words and numbers to standard output; `left`: how many columns are aligned to the left."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=tight)
+    for number, name in enumerate(titles):
+        table.add_column(name, justify="left" if number < left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    OutputConsole().print(table)
 
 
 def width_of(console: Console) -> int | None:

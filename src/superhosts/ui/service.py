@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.files import set_aside_and_report, write_json
+from superhosts.core.files import read_json, set_aside_and_report, write_json
 from superhosts.core.notices import WARNING, Notice
 from superhosts.errors import OutputError, SuperhostsError
 from superhosts.output.console import has_log, rendered, say_traceback, tell, use_log
@@ -165,6 +165,15 @@ class Reloads:
             tell(Notice(text, "reloaded", parts=done))
         if self._manager is not None:
             self._manager.reloaded()
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """Return what a service has written last; empty if nothing is there, or the file is damaged."""
+    with contextlib.suppress(OSError):
+        status = read_json(path)
+        if isinstance(status, dict):
+            return status
+    return {}
 
 
 class Status:

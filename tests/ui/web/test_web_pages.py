@@ -15,7 +15,7 @@ from browsing import DESK, PHONE, Visit, axe_source, chromium, violations
 from cli.test_hosts import NOON, save
 from commands import Run
 from dashboards import KNOWN, LENGTH, SITES, Shown, report, row, rows_of, seen_at, serving
-from superhosts.cli._options import NamesOptions, WantedOptions
+from superhosts.cli.usage.sketches import Web
 from superhosts.cli.web import folder_view
 from superhosts.core.pairs import Part
 from superhosts.core.results import Selection
@@ -108,7 +108,7 @@ def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, t
     """The capture of the README, whose largest hosts are shown, too. It is of another year."""
     capture = Path(__file__).parents[2] / "first_hour" / "captures" / "office.pcap.gz"
     run("scan", capture, "--inner", "private", "--save", tmp_path, "--quiet")
-    view, stop = folder_view(tmp_path, WantedOptions(), naming=NamesOptions()), threading.Event()
+    view, stop = folder_view(tmp_path, Web(folder=tmp_path)), threading.Event()
     view.clock, view.is_live = lambda: 1_772_442_600.0 + 50 * 86400.0, True  # as if windows were added
     view.start_filling(stop, lambda _: None, follow=False)
     wait_for(lambda: len(view.windows()) == 2, view.summary)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from superhosts.cli import _options as common
-from superhosts.cli._completion import enrolled_sites
 from superhosts.cli._declaration import arg, flag, opt, options
 from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import parse_at_least_one, split_commas
 from superhosts.errors import UsageError
 
 LOCAL = "nats://127.0.0.1:4222"
+ENROLLED = "superhosts.cli.site:enrolled_sites"
 
 
 @options("Results")
@@ -209,13 +209,13 @@ class Hub(
         [],
         check=split_commas,
         shown="those of the last 12 windows",
-        offers=enrolled_sites,
+        offers=ENROLLED,
     )
     enroll: str | None = opt("SITE", "", check=_refuse("site enroll"), is_hidden=True)
     revoke: str | None = opt("SITE", "", check=_refuse("site revoke"), is_hidden=True)
 
 
-SITE_NAME = arg("SITE", "Name of the site, as its edge gives it with --site.", offers=enrolled_sites)
+SITE_NAME = arg("SITE", "Name of the site, as its edge gives it with --site.", offers=ENROLLED)
 
 
 @options()

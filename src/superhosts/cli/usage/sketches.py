@@ -6,7 +6,6 @@ from dataclasses import MISSING
 from pathlib import Path
 
 from superhosts.cli import _options as common
-from superhosts.cli._completion import sites_of_sketches
 from superhosts.cli._declaration import arg, flag, opt, options
 from superhosts.cli._values import split_commas
 from superhosts.core.units import parse_place
@@ -15,7 +14,11 @@ from superhosts.core.units import parse_place
 @options("Filters")
 class OnlyOptions:
     site: list[str] = opt(
-        "LIST", "Only sketches of these sites, like ams,fra.", [], check=split_commas, offers=sites_of_sketches
+        "LIST",
+        "Only sketches of these sites, like ams,fra.",
+        [],
+        check=split_commas,
+        offers="superhosts.cli._sketches:sites_of_sketches",
     )
     prefix: list[str] = opt("LIST", "Only hosts in these prefixes, or in those of @FILE.", [])
     side: list[str] = opt(
