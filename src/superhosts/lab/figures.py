@@ -295,43 +295,36 @@ def draw_comparison(rows: Sequence[Row], folder: Path, facts: Facts) -> list[Pat
     """
     rated = [row for row in rows if row.ftr is not None]
     made: list[Path] = []
-    if len({row.memory_given for row in rows}) > 1:
-        for column in RATES if rated else ():
-            made += _draw(
-                folder / f"memory-{column}", 3.6, rows, facts, partial(plot_curves, rows=rated, column=column)
-            )
-        return made
+
+    def add(name: str, height: float, paint: Callable[[Any], None], extra: str = "") -> None:
+        files = [folder / f"{name}{kind}" for kind in (".pdf", ".svg")]
+        made.extend(draw(files, height, _note(rows, facts, extra), paint))
+
+    def add_one(name: str, height: float, plot: Callable[..., str | None], rows: Sequence[Row], *column: str) -> None:
+        def paint(figure: Any) -> None:
+            axes = figure.subplots()
+            if remark := plot(axes, rows, *column):
+                axes.set_title(remark, fontsize=7, loc="left", color=GREY)
+
+        add(name, height, paint)
+
+    is_sweep = len({row.memory_given for row in rows}) > 1
     names = len({row.detector for row in rows})
     tall = 0.95 + 0.17 * names
     for column in RATES if rated else ():
-        made += _draw(folder / column, tall, rows, facts, partial(plot_dots, rows=rated, column=column))
-    made += _draw(folder / "restore", tall, rows, facts, partial(plot_dots, rows=rows, column="restore_ms"))
-    if not rated:
-        return made
-    made += _draw(folder / "memory", max(2.4, 0.8 + 0.16 * names), rows, facts, partial(plot_memory, rows=rated))
-    if facts.estimates:
-        few = partial(plot_estimates, most=MOST_IN_SMALL)
-        for name, painter, extra in (("estimates", few, _how_many(facts)), ("coverage", plot_coverage, "")):
-            paint = partial(plot_each, facts=facts, painter=painter)
-            height = 0.7 + 0.95 * -(-len(facts.estimates) // ABREAST)
-            made += draw(_files(folder / name), height, _note(rows, facts, extra), paint)
+        if is_sweep:
+            add_one(f"memory-{column}", 3.6, plot_curves, rated, column)
+        else:
+            add_one(column, tall, plot_dots, rated, column)
+    if not is_sweep:
+        add_one("restore", tall, plot_dots, rows, "restore_ms")
+    if rated and not is_sweep:
+        add_one("memory", max(2.4, 0.8 + 0.16 * names), plot_memory, rated)
+        if facts.estimates:
+            height, few = 0.7 + 0.95 * -(-len(facts.estimates) // ABREAST), partial(plot_estimates, most=MOST_IN_SMALL)
+            add("estimates", height, partial(plot_each, facts=facts, painter=few), _how_many(facts))
+            add("coverage", height, partial(plot_each, facts=facts, painter=plot_coverage))
     return made
-
-
-def _draw(
-    path: Path, height: float, rows: Sequence[Row], facts: Facts, paint: Callable[[Any], str | None]
-) -> list[Path]:
-
-    def paint_with_title(figure: Any) -> None:
-        axes = figure.subplots()
-        if remark := paint(axes):
-            axes.set_title(remark, fontsize=7, loc="left", color=GREY)
-
-    return draw(_files(path), height, _note(rows, facts, ""), paint_with_title)
-
-
-def _files(path: Path) -> list[Path]:
-    return [path.with_name(path.name + kind) for kind in (".pdf", ".svg")]
 
 
 def _note(rows: Sequence[Row], facts: Facts, extra: str) -> Note:

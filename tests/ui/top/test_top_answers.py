@@ -28,6 +28,7 @@ from ui.top.scene import HOSTS, WINDOWS, make_view, shown
 
 WRONG = [None, "x", -1, 1e300, float("nan"), True, [], {}, [None], {"a": None}]
 Path = tuple[str | int, ...]
+VIEW = make_view(1)
 
 
 def answers() -> dict[str, Any]:
@@ -51,7 +52,7 @@ def answers() -> dict[str, Any]:
 
 class Answering(LocalFeed):
     def __init__(self, found: dict[str, Any]) -> None:
-        super().__init__(make_view(1))
+        super().__init__(VIEW)
         self.found = found
         self.summary, self.windows = lambda: found["summary"], lambda: found["windows"]  # type: ignore[method-assign]
         self.window = lambda *_: found["window"]  # type: ignore[method-assign]

@@ -30,9 +30,6 @@ def test_a_bar_is_solid_to_the_lower_end_and_shaded_to_the_upper() -> None:
     assert drawn(990, 1000) == "█████████░"
     assert drawn(1, 2) == "░         "
     assert drawn(501, 502) == "█████░    "  # an interval is never invisible
-
-
-def test_an_exact_bar_has_no_shade() -> None:
     assert drawn(500, 500, exact=True) == "█████     "
     assert drawn(550, 550, exact=True) == "█████▌    "
     assert drawn(1000, 1000, exact=True) == "██████████"
@@ -173,24 +170,18 @@ def test_what_is_live_and_what_is_old() -> None:
     assert "(revision 2)" in lines(live=False)[1]
 
 
-def test_a_host_below_the_threshold_was_no_super_host() -> None:
-    points = [{"start": 0.0, "end": 1.0, "low": 9, "high": 9, "reported": each} for each in (False, True)]
-    assert "2 windows, super host in 1" in host_page({"points": points, "threshold": 1024.0}, None, 80).plain
-    assert "2 windows, reported in 1" in host_page({"points": points, "threshold": None}, None, 80).plain
-
-
-NUMBERS = ("peers", "peers_low", "peers_high")
-
-
 def test_evidence_of_another_window_says_so() -> None:
-    answer = {"points": [], "rows": [row(*HOSTS[0])]}
+    answer, numbers = {"points": [], "rows": [row(*HOSTS[0])]}, ("peers", "peers_low", "peers_high")
     (newest,) = host_rows(answer["rows"])
-    old = host_rows([{"host": HOSTS[0][0], "side": "inner", "direction": "any", **dict.fromkeys(NUMBERS, 7)}])[0]
+    old = host_rows([{"host": HOSTS[0][0], "side": "inner", "direction": "any", **dict.fromkeys(numbers, 7)}])[0]
     assert "Evidence, newest window" in host_page(answer, old, 80).plain
     assert "newest window" not in host_page(answer, newest, 80).plain
 
 
-def test_what_is_missing_in_a_past_is_told() -> None:
+def test_what_a_past_tells() -> None:
+    points = [{"start": 0.0, "end": 1.0, "low": 9, "high": 9, "reported": each} for each in (False, True)]
+    assert "2 windows, super host in 1" in host_page({"points": points, "threshold": 1024.0}, None, 80).plain
+    assert "2 windows, reported in 1" in host_page({"points": points, "threshold": None}, None, 80).plain
     notes = ["2 older windows were not asked: it would take too long.", "1 window cannot be read: a\x1b.cube."]
     page = host_page({"points": [], "notes": notes}, None, 80).plain
     assert "2 older windows were not asked: it would take too long.\n1 window cannot be read: a\\x1b.cube.\n" in page

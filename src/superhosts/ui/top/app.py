@@ -433,15 +433,11 @@ class AlertsScreen(ListScreen):
 
     def action_mute(self) -> None:
         if self.chosen is not None:
-            content = self.chosen.content or {}
-            self.top.mute(str(content.get("host")), str(content.get("rule") or ""))
+            self.top.mute(*_whose(self.chosen))
 
     def action_unmute(self) -> None:
-        item = self.chosen
-        if item is not None and item.cells["state"] == "muted":
-            content = item.content or {}
-            host, rule = str(content.get("host")), str(content.get("rule") or "")
-            self.run_worker(self._unmute(host, rule))
+        if self.chosen is not None and self.chosen.cells["state"] == "muted":
+            self.run_worker(self._unmute(*_whose(self.chosen)))
 
     async def _unmute(self, host: str, rule: str) -> None:
         try:
@@ -452,6 +448,10 @@ class AlertsScreen(ListScreen):
             if not was_muted:
                 self.notify(f"{printable(host)} was not muted any more", markup=False)
         self.look()
+
+
+def _whose(item: Item) -> tuple[str, str]:
+    return str(item.content.get("host")), str(item.content.get("rule") or "")
 
 
 class SitesScreen(ListScreen):

@@ -18,6 +18,7 @@ from superhosts.core.hosttable import HOST_COLUMNS, MOST_NAME, interval_text, is
 from superhosts.core.pairs import Network
 from superhosts.core.text import printable
 from superhosts.output.alerts.rules import contains
+from superhosts.output.report import known_peers
 from superhosts.ui.top.drawing import BOLD, DIM, WARNING, bar, cut
 from superhosts.ui.top.feed import Json
 
@@ -41,9 +42,6 @@ class HostRow(NamedTuple):
     name: str
     side: str
     direction: str
-    peers: int | None  # None: saturated
-    low: int
-    high: int | None
     pattern: str
     sites: tuple[str, ...]  # that saw it, the one with the most peers first
     asked: str  # the host as the other side writes it
@@ -55,11 +53,11 @@ class HostRow(NamedTuple):
 
     @property
     def known(self) -> int:
-        return self.low if self.peers is None else self.peers
+        return known_peers(self.row)
 
     @property
     def most(self) -> int:
-        return max(self.known, self.high or 0)
+        return max(self.known, self.row["peers_high"] or 0)
 
     @property
     def is_exact(self) -> bool:
@@ -72,8 +70,7 @@ def host_rows(rows: Iterable[Json]) -> list[HostRow]:
         row = {**each, **{name: None if each[name] is None else int(each[name]) for name in NUMBERS}}
         text = {name: HOST_COLUMNS[name].write(row) for name in ("host", "name", "side", "direction", "pattern")}
         sites = tuple(printable(site["site"], MOST_NAME) for site in row.get("sites") or ())
-        peers, low, high = (row[name] for name in NUMBERS)
-        found.append(HostRow(**text, peers=peers, low=low, high=high, sites=sites, asked=str(row["host"]), row=row))
+        found.append(HostRow(**text, sites=sites, asked=str(row["host"]), row=row))
     return found
 
 
@@ -190,7 +187,7 @@ def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool 
     for place, (name, width) in enumerate(layout.widths.items()):
         line.append(" " * GAP if place else "")
         if name == "bar":
-            drawn = bar(row.low, row.most, is_exact=row.is_exact, largest=layout.largest, width=width)
+            drawn = bar(row.row["peers_low"], row.most, is_exact=row.is_exact, largest=layout.largest, width=width)
             line.append_text(drawn)
             continue
         style = ("bold reverse" if is_chosen else BOLD) if name == "host" else DIM if name in FAINT else ""
@@ -219,9 +216,10 @@ def _append(line: Text, text: str, width: int, column: str, style: str) -> None:
 
 
 def short_interval(row: HostRow) -> str:
-    if row.is_exact or row.high is None or not row.peers:
+    peers, low, high = (row.row[name] for name in NUMBERS)
+    if row.is_exact or high is None or not peers:
         return "exact" if row.is_exact else ""
-    share = 100 * (row.high - row.low) / 2 / row.peers
+    share = 100 * (high - low) / 2 / peers
     return f"±{share:.0f} %" if share >= 0.95 else f"±{share:.1f} %"
 
 

@@ -210,7 +210,7 @@ def _numbers(row: HostRow | None) -> Iterator[Text]:
         return
     line = Text().append(peers_text(row.row), BOLD).append(f" {printable(row.row.get('counts') or 'peers')}")
     interval = interval_text(row.row)
-    line.append(f"   {interval if row.is_exact or row.high is None else f'95 % interval {interval}'}", DIM)
+    line.append(f"   {interval if row.is_exact or row.row['peers_high'] is None else f'95 % interval {interval}'}", DIM)
     if row.side:
         line.append(f"   {row.side}, {row.direction}", DIM)
     yield line
@@ -328,13 +328,14 @@ GAP = 2
 WIDEST = 40  # cells of one column
 MOST_NUMBER = 1e18
 RIGHT = ("peers", "peak", "lag", "spool", "refused", "clock")
+ALERT_COLUMNS = ("host", "state", "rule", "peers", "peak", "since", "last")
 
 
 class Item(NamedTuple):
     key: Hashable
     cells: Mapping[str, str]
-    is_urgent: bool = False
-    content: Json | None = None
+    is_urgent: bool
+    content: Json
 
 
 class ListTable(NamedTuple):
@@ -385,28 +386,18 @@ def alert_items(answer: Json) -> list[Item]:
 
 
 def _alert_item(alert: Json) -> Item:
-    cells = {
-        "host": printable(alert.get("host"), WIDEST),
-        "state": alert_state(alert),
-        "rule": printable(alert.get("rule"), WIDEST),
-        "peers": _number(alert.get("peers")),
-        "peak": _number(alert.get("peak")),
-        "since": _time(alert.get("opened")),
-        "last": _time(alert.get("last")),
-    }
+    whose = printable(alert.get("host"), WIDEST), alert_state(alert), printable(alert.get("rule"), WIDEST)
+    numbers = _number(alert.get("peers")), _number(alert.get("peak"))
+    cells = dict(
+        zip(ALERT_COLUMNS, (*whose, *numbers, _time(alert.get("opened")), _time(alert.get("last"))), strict=True)
+    )
     return Item(("alert", alert.get("id")), cells, not alert.get("closed"), alert)
 
 
 def _mute_item(mute: Json) -> Item:
-    cells = {
-        "host": printable(mute.get("host"), WIDEST),
-        "state": "muted",
-        "rule": printable(mute.get("rule") or "all", WIDEST),
-        "peers": "",
-        "peak": "",
-        "since": f"until {_time(mute.get('until'))}",
-        "last": printable(mute.get("why") or "", WIDEST),
-    }
+    whose = printable(mute.get("host"), WIDEST), "muted", printable(mute.get("rule") or "all", WIDEST)
+    times = f"until {_time(mute.get('until'))}", printable(mute.get("why") or "", WIDEST)
+    cells = dict(zip(ALERT_COLUMNS, (*whose, "", "", *times), strict=True))
     return Item(("mute", mute.get("host"), mute.get("rule")), cells, False, mute)
 
 

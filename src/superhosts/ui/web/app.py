@@ -143,12 +143,6 @@ POST_ROUTES = ("mute", "unmute")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class BodyError(SuperhostsError):
-    def __init__(self, text: str, status: int) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 def make_app(
     answers: Answers, changes: Changes, access: Access, say: Callable[[str], None], *, writing: float
 ) -> ASGIApp:
@@ -252,8 +246,8 @@ def _told(answer: Endpoint, say: Callable[[str], None]) -> Endpoint:
     async def told(request: Request) -> Response:
         try:
             return await answer(request)
-        except BodyError as error:
-            return _error(error.status, str(error))
+        except HTTPException:
+            raise
         except BusyError as error:
             return _error(503, str(error), {"Retry-After": "5"})
         except SuperhostsError as error:
@@ -310,17 +304,17 @@ async def _body_of(request: Request) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > LARGEST_BODY:
-            raise BodyError(f"more than {LARGEST_BODY} bytes", 413)
+            raise HTTPException(413, f"more than {LARGEST_BODY} bytes")
     return body
 
 
 async def _json_of(request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise BodyError("send JSON, as application/json", 415)
+        raise HTTPException(415, "send JSON, as application/json")
     try:
         content = json.loads(await _body_of(request))
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise BodyError("not a JSON object", 400)
+        raise HTTPException(400, "not a JSON object")
     return content
