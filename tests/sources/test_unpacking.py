@@ -205,11 +205,8 @@ def test_damage_of_xz_costs_little_before_it() -> None:
             outcome = read(packed[:place] + bytes(len(packed) - place), **way)
             assert outcome.output[:kept] == data[:kept]
             assert "damaged xz data: Corrupt input data (at or after byte " in outcome.error
-
-
-def test_a_wrong_checksum_of_xz_costs_little_before_it() -> None:
     changed = bytearray(lzma.compress(DATA))
-    changed[-29] ^= 1  # behind it come an index of one record and the footer
+    changed[-29] ^= 1  # the checksum; behind it come an index of one record and the footer
     for way in WAYS:
         outcome = read(bytes(changed), **way)
         assert DATA.startswith(outcome.output)

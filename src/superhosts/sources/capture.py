@@ -46,6 +46,7 @@ from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.core import filetypes
 from superhosts.core.device import thread_count
@@ -63,7 +64,7 @@ from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, O
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE
-from superhosts.sources.walk import ROOM_BYTES
+from superhosts.sources.walk import ROOM_BYTES, Rows
 
 BLOCK_BYTES = 4 * 1024 * 1024
 BLOCK_PACKETS = 65_536
@@ -150,6 +151,13 @@ class CaptureReader(Reader):
 
         Records that start at byte `until` or later are not read; () also if there are no others.
         """
+        found = self._advance(self._columns, until)
+        if found:
+            return self._take(self._tally, frames.copied(frames.written(self._columns, self._tally)))
+        return None if found is None else ()
+
+    def _advance(self, columns: frames.Columns | Rows, until: int | None = None) -> bool | None:
+        """Walk the next packets; False if there are none before byte `until`, None at the end."""
         self._start()
         if self.format is None or self._finished:
             return None
@@ -161,24 +169,24 @@ class CaptureReader(Reader):
                 tally[frames.STOP] = until - self._offset
             with measured("walk") as work:
                 if self.opening is None:
-                    self._read_opening(self.format, tally)
-                problem = self.format.walk(self._buffer[: self._filled], tally, self._columns)
+                    self._read_opening(self.format, tally, columns)
+                problem = self.format.walk(self._buffer[: self._filled], tally, columns)
                 work.amount += int(tally[frames.PACKETS])
             while self.format.notes:
                 self._warn(self.format.notes.pop(0))
             if tally[frames.PACKETS]:
-                return self._take(tally, frames.copied(frames.written(self._columns, tally)))
+                return True
             if problem:
                 raise self._damaged(problem)
             if (until is None or self.place() < until) and not self._fill():
                 self._finish()
                 return None
-        return ()
+        return False
 
-    def _read_opening(self, format: Format, tally: frames.Tally) -> None:
+    def _read_opening(self, format: Format, tally: frames.Tally, columns: frames.Columns | Rows) -> None:
         """Walk the first packet alone. The same walk goes on behind it."""
         tally[frames.LIMIT] = 1
-        format.walk(self._buffer[: self._filled], tally, self._columns)
+        format.walk(self._buffer[: self._filled], tally, columns)
         tally[frames.LIMIT] = self._packets
         if tally[frames.PACKETS]:
             self.opening = self.last_time()
@@ -204,6 +212,12 @@ class CaptureReader(Reader):
 
     def close(self) -> None:
         self._stream.close()
+
+    def list_frames(self, rows: Rows) -> tuple[NDArray[np.uint8], Rows] | None:
+        """Return the bytes of the next records, until the next call, and the rows of their frames; None at the end."""
+        if not self._advance(rows[: self._packets]):
+            return None
+        return self._buffer[: self._filled], rows[: int(self._tally[frames.PACKETS])]
 
     def _fill(self) -> bool:
         """Move what is not read yet to the front and read more behind it; False at the end."""

@@ -355,18 +355,7 @@ def load_libpcap() -> Any:
         except OSError:
             continue
         library.pcap_open_dead.restype = ctypes.c_void_p
-        library.pcap_open_dead.argtypes = (ctypes.c_int, ctypes.c_int)
-        library.pcap_compile.argtypes = (
-            ctypes.c_void_p,
-            ctypes.POINTER(_Program),
-            ctypes.c_char_p,
-            ctypes.c_int,
-            ctypes.c_uint32,
-        )
         library.pcap_geterr.restype = ctypes.c_char_p
-        library.pcap_geterr.argtypes = (ctypes.c_void_p,)
-        library.pcap_freecode.argtypes = (ctypes.POINTER(_Program),)
-        library.pcap_close.argtypes = (ctypes.c_void_p,)
         return library
     return None
 
@@ -382,7 +371,7 @@ def compile_filter(expression: str, link: int, size: int) -> bytes:
     library = load_libpcap()
     if library is None:
         raise MissingLibraryError(f"{said}: needs libpcap, which is not here: {INSTALL}")
-    handle = library.pcap_open_dead(link, size)
+    handle = ctypes.c_void_p(library.pcap_open_dead(link, size))
     if not handle:
         raise MemoryError("no memory for a filter")
     try:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from superhosts.core.units import SECOND
 from superhosts.jit.cache import compiled, inlined
 from superhosts.sources.frames.columns import POSITION, WANTS, Columns, Tally
@@ -24,7 +26,18 @@ from superhosts.sources.frames.links import (
     swapped,
     unsupported,
 )
-from superhosts.sources.walk import CHAIN, ENDLESS, LEAST_CHAIN, MORE, PACKET, State, make_walk, piece_loop
+from superhosts.sources.walk import (
+    CHAIN,
+    ENDLESS,
+    LEAST_CHAIN,
+    MORE,
+    PACKET,
+    Rows,
+    State,
+    make_lister,
+    make_walk,
+    piece_loop,
+)
 
 HEADER_BYTES = 24
 LARGEST_USUAL = 256 * 1024  # the largest frame that libpcap itself captures
@@ -79,6 +92,7 @@ def _record(
 
 
 _walk = make_walk(_begin, _usual, _record, rich=False, name="walk_pcap")
+_list = make_lister(_begin, _record, name="list_pcap")
 _walk_rich = make_walk(_begin, _usual, _record, rich=True, name="walk_pcap_rich")
 
 
@@ -133,7 +147,8 @@ class Pcap:
         _, _, records, _, tally, _ = arguments
         return (_read_rich_piece if _is_rich(records, tally) else _read_piece)(*arguments)
 
-    def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
+    def walk(self, block: Bytes, tally: Tally, columns: Columns | Rows) -> str | None:
+        """Read the records of a block, or list their frames in rows; return what is wrong with the next one."""
         if self._records is None:
             if len(block) < HEADER_BYTES:
                 return None
@@ -142,7 +157,9 @@ class Pcap:
         if self._records.link == UNSUPPORTED:
             left = len(block) - int(tally[POSITION])
             return unsupported(self._link_type) if left >= self._records.header else None
-        walk = _walk_rich if _is_rich(self._records, tally) else _walk
+        walk: Any = _walk_rich if _is_rich(self._records, tally) else _walk
+        if isinstance(columns, np.ndarray):
+            walk = _list
         if walk(block, self._records, tally, columns) == MORE:
             return None
         field = int(tally[POSITION]) + 8

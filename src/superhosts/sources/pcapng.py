@@ -40,7 +40,18 @@ from superhosts.sources.frames.links import (
     swapped,
     unsupported,
 )
-from superhosts.sources.walk import CHAIN, ENDLESS, LEAST_CHAIN, MORE, PACKET, SKIP, make_walk, piece_loop
+from superhosts.sources.walk import (
+    CHAIN,
+    ENDLESS,
+    LEAST_CHAIN,
+    MORE,
+    PACKET,
+    SKIP,
+    Rows,
+    make_lister,
+    make_walk,
+    piece_loop,
+)
 
 LARGEST_BLOCK = 64 * 1024 * 1024
 ORDER = 0x1A2B3C4D  # the magic number of a section, in its own byte order
@@ -240,6 +251,7 @@ def _finish(blocks: Blocks, state: Interface) -> None:
 
 
 walk = make_walk(_begin, _usual, _record, _finish, rich=False, name="walk_pcapng")
+list_frames = make_lister(_begin, _record, _finish, name="list_pcapng")
 walk_rich = make_walk(_begin, _usual, _record, _finish, rich=True, name="walk_pcapng_rich")
 
 
@@ -336,9 +348,11 @@ class Pcapng:
         _, _, _, _, tally, _ = arguments
         return (read_rich_piece if self._wrapped or tally[WANTS] else read_piece)(*arguments)
 
-    def walk(self, block: Bytes, tally: Tally, columns: Columns) -> str | None:
+    def walk(self, block: Bytes, tally: Tally, columns: Columns | Rows) -> str | None:
         while True:
-            chosen = walk_rich if self._wrapped or tally[WANTS] else walk
+            chosen: Any = walk_rich if self._wrapped or tally[WANTS] else walk
+            if isinstance(columns, np.ndarray):
+                chosen = list_frames
             reason = chosen(block, Blocks(self._section, self._table), tally, columns)
             if reason == MORE:
                 return None

@@ -26,17 +26,9 @@ class Waiting:
 
 
 class Stream(Protocol):
-    @property
-    def compression(self) -> str:
-        """Name of the compression; "" for plain bytes."""
-
-    @property
-    def ended_early(self) -> str:
-        """A message if the compressed data ended early; else ""."""
-
-    @property
-    def notes(self) -> list[tuple[int, str]]:
-        """Further messages for the user, each with the number of bytes before it."""
+    compression: str  # its name; "" for plain bytes
+    ended_early: str  # a message if the compressed data ended early; else ""
+    notes: list[tuple[int, str]]  # further messages for the user, each with the number of bytes before it
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view` and return how much; 0 at the end. Waits only when nothing is there."""

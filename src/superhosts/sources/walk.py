@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
+from numpy.typing import NDArray
 
 from superhosts.core.pairs import SKIPPED
 from superhosts.jit.cache import compiled, inlined
@@ -71,6 +72,8 @@ _BEYOND = 4096  # bytes read behind a piece, where its last record ends
 
 _pread = types.ExternalFunction("pread", types.intp(types.int32, types.voidptr, types.uintp, types.int64))
 
+Rows = NDArray[np.int64]  # of a lister, by frame: start, end, link, time
+Lister = Callable[[Bytes, Any, Tally, Rows], int]
 Walk = Callable[[Bytes, Any, Tally, Columns], int]
 Loop = Callable[[int, tuple[int, int, int], Any, Bytes, Tally, Columns], int]
 
@@ -196,6 +199,29 @@ def make_walk(
 
     walk.__qualname__ = name
     return compiled(walk, counts=False)
+
+
+def make_lister(begin: Any, record: Any, finish: Any = note_nothing, *, name: str) -> Lister:
+    """Return a compiled walk of a format that writes where frames start and end, their link and time."""
+
+    def list_frames(block: Bytes, layout: Any, tally: Tally, rows: Rows) -> int:
+        at, time, packets, reason = tally[POSITION], tally[TIME], tally[PACKETS], MORE
+        state = begin(layout)
+        while packets < tally[LIMIT] and at <= len(block) - state.shortest:
+            what, start, end, after, time, state = record(block, at, layout, state, time, tally)
+            if what >= 0:
+                reason = what
+                break
+            if what == PACKET:
+                rows[packets, 0], rows[packets, 1], rows[packets, 2], rows[packets, 3] = start, end, state.link, time
+                packets += 1
+            at = after
+        tally[POSITION], tally[TIME], tally[PACKETS] = at, time, packets
+        finish(layout, state)
+        return reason
+
+    list_frames.__qualname__ = name
+    return compiled(list_frames)
 
 
 def piece_loop(guess: Callable[..., int], walk: Walk, name: str) -> Loop:

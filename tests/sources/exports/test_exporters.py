@@ -112,28 +112,19 @@ def test_gaps_of_version_5(sequences: tuple[int, ...], lost: int, restarts: int)
     assert (status["lost_records"], status["restarts"], status["lost_datagrams"]) == (lost, restarts, 0)
 
 
-def test_gaps_of_version_9_are_datagrams() -> None:
-    known = e.template(256, e.USUAL)
-    reading = e.Reading().feed(*(e.version9(known, sequence=each) for each in (7, 8, 11)))
-    assert (reading.status["lost_datagrams"], reading.status["lost_records"]) == (2, 0)
-
-
-def test_gaps_of_ipfix_are_records_of_data_and_options() -> None:
-    sets = [
-        e.template(256, e.WIDE, is_ipfix=True),
-        e.options_template(300, [(149, 4)], [(34, 4)], is_ipfix=True),
-        e.data(256, [e.wide("2001:db8::1", "2001:db8::2")] * 3),
-        e.data(300, [struct.pack("!II", 0, 100)] * 2),
-    ]
-    reading = e.Reading().feed(e.ipfix(*sets), e.ipfix(*sets, sequence=5), e.ipfix(*sets, sequence=14))
-    assert reading.status["lost_records"] == 4
-
-
-def test_records_without_a_template_are_no_gap() -> None:
-    flow = e.data(256, [e.wide("2001:db8::1", "2001:db8::2")] * 3)
-    known = e.template(256, e.WIDE, is_ipfix=True)
-    reading = e.Reading().feed(e.ipfix(flow), e.ipfix(known, flow, sequence=3), e.ipfix(flow, sequence=6))
-    assert (reading.status["lost_records"], len(reading.ipv6)) == (0, 9)
+def test_gaps_of_version_9_are_datagrams_and_those_of_ipfix_records_of_data_and_options() -> None:
+    known, flow = e.template(256, e.WIDE, is_ipfix=True), e.data(256, [e.wide("2001:db8::1", "2001:db8::2")] * 3)
+    options = e.options_template(300, [(149, 4)], [(34, 4)], is_ipfix=True)
+    sets = [known, options, flow, e.data(300, [struct.pack("!II", 0, 100)] * 2)]
+    for datagrams, lost in (
+        ([e.version9(e.template(256, e.USUAL), sequence=each) for each in (7, 8, 11)], (2, 0)),
+        ([e.ipfix(*sets, sequence=each) for each in (0, 5, 14)], (0, 4)),
+        # Records without a template are no gap.
+        ([e.ipfix(flow), e.ipfix(known, flow, sequence=3), e.ipfix(flow, sequence=6)], (0, 0)),
+    ):
+        reading = e.Reading().feed(*datagrams)
+        assert (reading.status["lost_datagrams"], reading.status["lost_records"]) == lost
+    assert len(reading.ipv6) == 9
 
 
 @pytest.mark.parametrize("first", [0, 100_000])
@@ -363,20 +354,16 @@ def test_the_file_is_written_when_something_has_changed_and_not_too_often(tmp_pa
     assert path.read_text() != first
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": "superhosts templates 1", "exporters": [{}]}', "null"])
-def test_a_damaged_file_is_set_aside(tmp_path: Path, content: str) -> None:
-    path, said = tmp_path / "state.json", list[str]()
-    path.write_text(content)
-    TemplateFile(path, said.append).load(Registry())
-    assert not path.exists()
-    assert len(said) == 1
-
-
-def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    said: list[str] = []
-    reading = e.Reading().feed(e.version9(e.template(256, e.USUAL)))
-    TemplateFile(tmp_path / "file" / "state.json", said.append).save(reading.collector.registry)
+def test_a_damaged_file_is_set_aside_and_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    for content in ("", "{", "[]", '{"format": "superhosts templates 1", "exporters": [{}]}', "null"):
+        said = list[str]()
+        path.write_text(content)
+        TemplateFile(path, said.append).load(Registry())
+        assert (path.exists(), len(said)) == (False, 1)
+    path.write_text("")
+    reading, said = e.Reading().feed(e.version9(e.template(256, e.USUAL))), []
+    TemplateFile(path / "state.json", said.append).save(reading.collector.registry)
     assert "cannot be kept" in said[0]
 
 

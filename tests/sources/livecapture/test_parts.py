@@ -11,7 +11,7 @@ import rings as r
 from fuzz.rings import SIZE, walked
 from superhosts.errors import InputError, UsageError
 from superhosts.sources import livecapture
-from superhosts.sources.livecapture import Capturing, Losses, accept, open_socket, parse_name
+from superhosts.sources.livecapture import Capturing, Losses, open_socket, parse_name
 
 
 def test_names() -> None:
@@ -94,7 +94,3 @@ def test_only_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(socket, "AF_PACKET", raising=False)
     with pytest.raises(InputError, match="capturing works on Linux only; elsewhere: tcpdump"):
         open_socket("live:eth0")
-
-
-def test_the_program_that_takes_heads() -> None:
-    assert accept(128) == bytes([6, 0, 0, 0, 128, 0, 0, 0])

@@ -12,14 +12,13 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.profile import measured
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.containers import LONGEST
-from superhosts.sources.exports.layout import Bytes, Rows, add_records
+from superhosts.sources.exports.layout import Bytes, Rows, Words, add_records
 from superhosts.sources.exports.registry import (
     ESTABLISHED,
     LIMITS,
@@ -52,7 +51,7 @@ _BESIDES = 200  # bytes that Python takes for each
 class Batch(NamedTuple):
     block: Bytes
     datagrams: Rows
-    peers: NDArray[np.uint64]  # (n, 2): IPv6 addresses, IPv4 ones mapped; 0 in files of datagrams
+    peers: Words  # (n, 2): IPv6 addresses, IPv4 ones mapped; 0 in files of datagrams
 
 
 Pool = dict[StreamKey, dict[int, Template]]  # templates that inputs of one run know of each other

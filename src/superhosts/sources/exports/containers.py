@@ -1,13 +1,13 @@
 """What contains exports besides UDP: captures of exports, and files of datagrams, one behind the other. Both are
-recognised by their first bytes and cut into records here.
+recognised by their first bytes, and the latter are cut into datagrams here.
 
 Files of datagrams are IPFIX files (RFC 5655), and what programs dump of NetFlow and sFlow. IPFIX, NetFlow v5 and sFlow
 say where a datagram ends. A datagram of NetFlow v9 ends where no set follows: the version 9 of the next header is no
 set that there can be.
 
 The packets of a capture of exports go from routers to a collector: their addresses say nothing about the traffic. So
-whoever reads such a capture as traffic is warned (`exports_in`). All of this is plain Python: there is one record for
-dozens of flows, most captures are something else, and compiled code takes time to load.
+whoever reads such a capture as traffic is warned (`exports_in`). Files are cut in plain Python: there is one datagram
+for dozens of flows.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+
+from superhosts.sources.capture import format_of
+from superhosts.sources.frames.columns import PACKETS, TALLY_SLOTS, start_walk
+from superhosts.sources.frames.links import ETHERNET, RAW
+
 LONGEST = 65_535  # bytes of a datagram
 V5_MOST = 1000  # records of a datagram of NetFlow v5; 30 is usual
 _VERSIONS = (b"\0\5", b"\0\x09", b"\0\x0a"), (b"\0\0\0\5",)  # first bytes of a datagram, by is_sflow
 V9_MOST = 5000  # records that its header may say
 LOOKED_AT = 50  # packets
 LEAST = 0.5  # share of exports among them from which on the capture is one of exports
-_ETHERNET, _RAW = 1, 101  # link types
-_PCAP = {b"\xa1\xb2\xc3\xd4": (1000, 16), b"\xa1\xb2\x3c\x4d": (1, 16), b"\xa1\xb2\xcd\x34": (1000, 24)}
-_SECTION, _INTERFACE, _PACKET, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
-_LATEST = 2**62  # nanoseconds, in the year 2116
-LARGEST = 1 << 26  # bytes of a record; a longer one is damage
-
-Record = tuple[int, int, int, int, int]  # start and end of a frame, its link type, its time, the next record
 
 
 def recognise_exports(head: bytes) -> str | None:
@@ -131,128 +130,29 @@ def _sflow_length(content: bytes, at: int) -> int | None:
     return end - at if end - at <= LONGEST else None
 
 
-class PcapRecords:
-    def __init__(self, head: bytes) -> None:
-        magic = head[:4]
-        self._order = ">" if magic in _PCAP else "<"
-        self._unit, self._header = _PCAP[magic if self._order == ">" else magic[::-1]]
-        (link,) = struct.unpack_from(f"{self._order}I", head, 20)
-        self._link = link & 0xFFFF
-        self.begins = 24
-
-    @staticmethod
-    def recognises(head: bytes) -> bool:
-        return len(head) >= 24 and (head[:4] in _PCAP or head[3::-1] in _PCAP)
-
-    def records(self, content: bytes, at: int) -> Iterator[Record]:
-        read = struct.Struct(f"{self._order}IIII")
-        while len(content) - at >= self._header:
-            seconds, fraction, length, _ = read.unpack_from(content, at)
-            at += self._header
-            if length > LARGEST:
-                raise ValueError("record length exceeds 64 MiB")
-            if at + length > len(content):
-                return
-            yield at, at + length, self._link, seconds * 10**9 + fraction * self._unit, at + length
-            at += length
-
-
-class PcapngRecords:
-    def __init__(self, _head: bytes) -> None:
-        self.begins = 0
-        self._order = "<"
-        self._interfaces: list[tuple[int, int, int]] = []  # link, ticks in a second, seconds to add
-        self._time = 0
-
-    @staticmethod
-    def recognises(head: bytes) -> bool:
-        return len(head) >= 12 and head[:4] == b"\x0a\x0d\x0d\x0a"
-
-    def records(self, content: bytes, at: int) -> Iterator[Record]:
-        while len(content) - at >= 12:
-            kind = struct.unpack_from(f"{self._order}I", content, at)[0]
-            if kind == _SECTION:
-                self._order = "<" if content[at + 8 : at + 12] == b"\x4d\x3c\x2b\x1a" else ">"
-                self._interfaces = []
-            (length,) = struct.unpack_from(f"{self._order}I", content, at + 4)
-            if length < 12 or length > LARGEST:
-                raise ValueError("a block has an impossible length")
-            behind = at + (length + 3 & ~3)
-            if behind > len(content):
-                return
-            yield *self._frame(kind, content, at + 8, at + length - 4), behind
-            at = behind
-
-    def _frame(self, kind: int, content: bytes, at: int, end: int) -> tuple[int, int, int, int]:
-        number = length = ticks = begins = 0
-        if kind == _INTERFACE and end - at >= 8:
-            self._interfaces.append(self._interface(content, at, end))
-        elif kind in (_ENHANCED, _PACKET) and end - at >= 20:
-            number, high, low, length, _ = struct.unpack_from(f"{self._order}IIIII", content, at)
-            number = number if kind == _ENHANCED else number >> 16 if self._order == ">" else number & 0xFFFF
-            ticks, begins = high << 32 | low, at + 20
-        elif kind == _SIMPLE and end - at >= 4:
-            length, begins = struct.unpack_from(f"{self._order}I", content, at)[0], at + 4
-            length = min(length, end - begins)
-        if not begins or number >= len(self._interfaces) or begins + length > end:
-            return at, at, 0, self._time
-        link, unit, offset = self._interfaces[number]
-        if kind != _SIMPLE:
-            self._time = min(max(ticks * 10**9 // unit + offset * 10**9, 0), _LATEST)
-        return begins, begins + length, link, self._time
-
-    def _interface(self, content: bytes, at: int, end: int) -> tuple[int, int, int]:
-        link, unit, offset = struct.unpack_from(f"{self._order}H", content, at)[0], 10**6, 0
-        at += 8
-        while end - at >= 4:
-            code, length = struct.unpack_from(f"{self._order}HH", content, at)
-            value = content[at + 4 : at + 4 + length]
-            if code == 9 and length == 1:  # resolution: a power of ten, or of two
-                unit = 1 << min(value[0] & 0x7F, 64) if value[0] & 0x80 else 10 ** min(value[0], 20)
-            elif code == 14 and length == 8:
-                offset = struct.unpack(f"{self._order}q", value)[0]
-            elif code == 0:
-                break
-            at += 4 + (length + 3 & ~3)
-        return link, unit, offset
-
-
-CAPTURES = (PcapRecords, PcapngRecords)
-
-
 def exports_in(head: bytes) -> str | None:
-    kind = next((kind for kind in CAPTURES if kind.recognises(head)), None)
-    if kind is None:
+    """Return the format of the exports that most of the first packets of a capture are; None if there are none."""
+    format, tally, rows = format_of(head), np.zeros(TALLY_SLOTS, np.int64), np.zeros((LOOKED_AT, 4), np.int64)
+    start_walk(tally, LOOKED_AT)
+    if format is None or format.walk(np.frombuffer(bytearray(head), np.uint8), tally, rows) is not None:
         return None
-    records = kind(head)
-    packets = 0
-    found = {"netflow": 0, "sflow": 0}
-    try:
-        for start, end, link, _, _ in records.records(head, records.begins):
-            if start == end:
-                continue
-            packets += 1
-            payload = _payload(head[start:end], link)
-            found["netflow"] += looks_like_netflow(payload)
-            found["sflow"] += looks_like_sflow(payload)
-            if packets == LOOKED_AT:
-                break
-    except ValueError:  # It is reported when the capture is read.
-        return None
+    packets = [(head[start:end], link) for start, end, link, _ in rows[: tally[PACKETS]].tolist() if start < end]
+    payloads = [_payload(frame, link) for frame, link in packets]
+    found = {"netflow": sum(map(looks_like_netflow, payloads)), "sflow": sum(map(looks_like_sflow, payloads))}
     most = max(found, key=lambda name: found[name])
-    return most if found[most] and found[most] > LEAST * packets else None
+    return most if found[most] and found[most] > LEAST * len(packets) else None
 
 
 def _payload(frame: bytes, link: int) -> bytes:
     """Return the UDP payload of a frame; nothing if it has none, or is unusual."""
     at = 0
-    if link == _ETHERNET:
+    if link == ETHERNET:
         at = 14
         while frame[at - 2 : at] in (b"\x81\x00", b"\x88\xa8"):
             at += 4
         if frame[at - 2 : at] not in (b"\x08\x00", b"\x86\xdd"):
             return b""
-    elif link != _RAW:
+    elif link != RAW:
         return b""
     if len(frame) < at + 28:
         return b""

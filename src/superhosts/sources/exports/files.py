@@ -8,7 +8,7 @@ templates from each other, so that a capture whose templates are in the file bef
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +19,19 @@ from superhosts.core.text import counted, setting
 from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
 from superhosts.sources.base import SourceCounters, Wants
+from superhosts.sources.capture import CaptureReader, format_of
 from superhosts.sources.exports.collector import Batch, Collector, Pool, Settings, as_block
-from superhosts.sources.exports.containers import CAPTURES, datagrams_of, exports_in, is_cut, recognise_exports
+from superhosts.sources.exports.containers import datagrams_of, exports_in, is_cut, recognise_exports
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.walks import wide
 from superhosts.sources.files import is_url
 from superhosts.sources.frames.headers import is_ipv4
-from superhosts.sources.frames.links import big, byte, half, ip_header, link_of
-from superhosts.sources.input import MOST_HEAD, FileFormat, Input, Opens, Reader
+from superhosts.sources.frames.links import big, byte, half, ip_header
+from superhosts.sources.input import MOST_HEAD, FileFormat, Input, Opens, Reader, read_head
+from superhosts.sources.stream import Stream
 
 BLOCK_BYTES = 1 << 20
+BLOCK_FRAMES = 16_384
 FILE_TIME = {"record": "start"}
 SFLOW = "sflow"
 _UDP = 17
@@ -54,10 +57,11 @@ class ExportReader(Reader):
         self._collector, self._counters = collector, counters
         # Nothing waits for more records in a pipe, or where the first ones are enough.
         self._at_once = collector.settings.wants.first_only or not isinstance(file, Input) or file.live
-        self._head = b""
-        self._splitter: _Splitter | None = None
+        self._frames = 0  # of a capture that are not empty; of other files, datagrams
         counters.exports = [{"input": self.name, "sampling": None}]
         self._stream = file.open()
+        self._head = b""
+        self._is_capture = False
         self._blocks = self._packets()
 
     def read(self) -> PacketBlock | None:
@@ -87,39 +91,50 @@ class ExportReader(Reader):
         self._tell(counters.exports[0])
 
     def _datagrams(self) -> Iterator[Batch]:
-        stream = self._stream
-        content, more = b"", bytearray(BLOCK_BYTES)
-        splitter: _Splitter | None = None
-        while True:
-            got = stream.readinto(memoryview(more))
+        self._head = read_head(self._stream, MOST_HEAD, lambda head: len(head) >= _LEAST)
+        self._stream.unread(self._head)
+        self._is_capture = format_of(self._head) is not None
+        return self._captured() if self._is_capture else self._cut()
+
+    def _captured(self) -> Iterator[Batch]:
+        reader = CaptureReader(_Opened(self.name, self._stream), self._counters, BLOCK_BYTES, BLOCK_FRAMES)
+        rows = np.zeros((BLOCK_FRAMES, 4), np.int64)
+        while (found := reader.list_frames(rows)) is not None:
+            block, frames = found
+            self._frames += int((frames[:, 0] < frames[:, 1]).sum())
+            datagrams, peers = np.zeros((len(frames), DATAGRAM_SLOTS), np.int64), np.zeros((len(frames), 2), np.uint64)
+            if count := find_payloads(block, frames, datagrams, peers):
+                yield Batch(block, datagrams[:count], peers[:count])
+
+    def _cut(self) -> Iterator[Batch]:
+        content, more, got = b"", bytearray(BLOCK_BYTES), 1
+        while got:
+            got = self._stream.readinto(memoryview(more))
             content += bytes(more[:got])
-            if splitter is None:
-                if got and len(content) < _LEAST:
-                    continue
-                splitter = self._splitter = _Splitter(content, self._is_sflow, self.name)
-                self._head = content[:MOST_HEAD]
-            behind, batch = splitter.split(content, is_last=got == 0)
-            if batch is not None and len(batch.datagrams):
-                yield batch
+            places = list(datagrams_of(content, is_sflow=self._is_sflow, is_last=got == 0))
+            if places:
+                self._frames += len(places)
+                datagrams = np.zeros((len(places), DATAGRAM_SLOTS), np.int64)
+                datagrams[:, [START, END]] = places
+                yield Batch(as_block(content), datagrams, np.zeros((len(places), 2), np.uint64))
+            behind = places[-1][1] if places else 0
+            ends_inside = bool(places) and is_cut(content, places[-1][0], is_sflow=self._is_sflow)
+            if not got and (content[behind:] or self._stream.ended_early or ends_inside):
+                self._counters.truncated_files += 1
+                self._counters.warn(f"{self.name}: the file ends inside a record; what came before counts")
             content = content[behind:]
-            if got == 0:
-                if content or stream.ended_early or splitter.is_cut:
-                    self._counters.truncated_files += 1
-                    self._counters.warn(f"{self.name}: the file ends inside a record; what came before counts")
-                return
 
     def _check_exports(self, found: int) -> None:
         """Raise if the input, read to its end, is not empty and had none of the exports that are wanted."""
-        splitter = self._splitter
-        if found or splitter is None or not splitter.frames:
+        if found or not self._frames:
             return
         kind, format = _KINDS[self._is_sflow], self._format
         head, compression = self._head, self._stream.compression
-        if not splitter.is_capture:
+        if not self._is_capture:
             file = "" if self.name == "stdin" or is_url(self.name) else self.name
             raise InputError(not_exports(head, kind, format, file, compression), file=self.name)
-        text = f"none of its {splitter.frames:,} packets is an export of {kind}"
-        if splitter.frames == 1:
+        text = f"none of its {self._frames:,} packets is an export of {kind}"
+        if self._frames == 1:
             text = f"its only packet is no export of {kind}"
         way = f"without {setting('format', format)} its packets are traffic"
         other = exports_in(head)
@@ -136,44 +151,12 @@ class ExportReader(Reader):
             self._counters.warn(f"{self.name}: {lost} not counted; {way}")
 
 
-class _Splitter:
-    def __init__(self, head: bytes, is_sflow: bool, name: str) -> None:
-        self._is_sflow, self._name = is_sflow, name
-        kinds = (kind for kind in CAPTURES if kind.recognises(head))
-        kind = next(kinds, None)
-        self._records = None if kind is None else kind(head)
-        self.is_capture = kind is not None
-        self.is_cut = False  # a file of datagrams ends inside one
-        self.frames = 0  # of a capture that are not empty; of other files, datagrams
-        self._begins = 0 if self._records is None else self._records.begins
-        self._offset = 0
+class _Opened(NamedTuple):
+    name: str
+    stream: Stream
 
-    def split(self, content: bytes, *, is_last: bool) -> tuple[int, Batch | None]:
-        begins, self._begins = self._begins, 0
-        if self._records is None:
-            places = list(datagrams_of(content, is_sflow=self._is_sflow, is_last=is_last))
-            datagrams = np.zeros((len(places), DATAGRAM_SLOTS), np.int64)
-            if places:
-                datagrams[:, [START, END]] = places
-            self.frames += len(places)
-            if is_last and places:
-                self.is_cut = is_cut(content, places[-1][0], is_sflow=self._is_sflow)
-            behind = places[-1][1] if places else 0
-            return behind, Batch(as_block(content), datagrams, np.zeros((len(places), 2), np.uint64))
-        try:
-            rows = list(self._records.records(content, begins))
-        except ValueError as error:
-            raise InputError(str(error), file=self._name, offset=self._offset) from None
-        behind = rows[-1][4] if rows else begins
-        self._offset += behind
-        self.frames += sum(start < end for start, end, *_ in rows)
-        if not rows:
-            return behind, None
-        datagrams, peers = np.zeros((len(rows), DATAGRAM_SLOTS), np.int64), np.zeros((len(rows), 2), np.uint64)
-        block = as_block(content)
-        frames = [(start, end, link_of(link), time) for start, end, link, time, _ in rows]
-        found = find_payloads(block, np.array(frames, np.int64), datagrams, peers)
-        return behind, Batch(block, datagrams[:found], peers[:found])
+    def open(self) -> Stream:
+        return self.stream
 
 
 @compiled

@@ -28,6 +28,9 @@ from superhosts.sources.frames.links import link_of
 
 Bytes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
+Words = NDArray[np.uint64]
+Place = tuple[int, int]  # where bytes begin and end
+When = tuple[int, int, int, int]  # base, export, uptime and boot (`walks.read_fixed`)
 
 # A datagram of a batch: where it is in the block of bytes, and when it was received (ns; 0: not known).
 START, END, RECEIVED, REPLAYED = 0, 1, 2, 3  # REPLAYED: 1 for records that were held until their template came
@@ -81,14 +84,14 @@ SHORTEST_RECORD = 8
 class Tables(NamedTuple):
     """What the walks look up: streams by key, plans by stream and template."""
 
-    stream_keys: NDArray[np.uint64]  # (streams, 3): address, high and low word, and version and domain
+    stream_keys: Words  # (streams, 3): address, high and low word, and version and domain
     stream_slots: NDArray[np.int32]  # open addressing: number of a stream, -1 if free
     streams: Rows
     plan_slots: NDArray[np.int32]
     plans: Rows
     fields: Rows  # (fields, 2): length and slot of the plan, -1 if it does not matter
     used: Rows  # (1,): streams in use
-    secret: NDArray[np.uint64]  # (2,): nobody can choose keys that meet in the tables
+    secret: Words  # (2,): nobody can choose keys that meet in the tables
 
 
 @compiled
@@ -258,21 +261,18 @@ class Field(NamedTuple):
     enterprise: int = 0
 
 
-# Element → slot of the plan and the length that it must have.
-_ADDRESSES = {8: (SRC4, 4), 12: (DST4, 4), 27: (SRC6, 16), 28: (DST6, 16), 60: (IP_VERSION, 1)}
-_OTHERS = {4: (PROTOCOL, 1), 7: (SPORT, 2), 11: (DPORT, 2)}
-# TCP's and UDP's own ports, where there are no others.
-_PORTS = {182: SPORT, 180: SPORT, 205: SPORT, 183: DPORT, 181: DPORT}
-_ICMP = (32, 139, 176, 178)  # type and code, or the type alone; the type is the first byte
-_RATES = (34, 50, 305)  # of a record itself
+# Element → slot of the plan, and the length that it must have, or may have at most.
+_EXACTLY = {8: (SRC4, 4), 12: (DST4, 4), 27: (SRC6, 16), 28: (DST6, 16), 60: (IP_VERSION, 1), 160: (BOOT_AT, 8)}
+_EXACTLY |= {4: (PROTOCOL, 1), 7: (SPORT, 2), 11: (DPORT, 2)}
+_EXACTLY |= {182: (SPORT, 2), 180: (SPORT, 2), 205: (SPORT, 2), 183: (DPORT, 2), 181: (DPORT, 2)}  # TCP's and UDP's own
+_UP_TO = {6: (FLAGS, 8), 34: (RATE_AT, 8), 50: (RATE_AT, 8), 305: (RATE_AT, 8)}
+_UP_TO |= {32: (ICMP, 2), 139: (ICMP, 2), 176: (ICMP, 2), 178: (ICMP, 2)}  # the type is the first byte
 _STARTS = {22: UPTIME, 150: SECONDS, 152: MILLISECONDS, 154: NTP, 156: NTP, 158: BEFORE_EXPORT}
 _ENDS = {21: UPTIME, 151: SECONDS, 153: MILLISECONDS, 155: NTP, 157: NTP, 159: BEFORE_EXPORT}
 _EVENTS = {322: SECONDS, 323: MILLISECONDS, 324: NTP, 325: NTP, 258: MILLISECONDS}  # observed; collected
 _EXACTNESS = {NTP: 0, MILLISECONDS: 1, BEFORE_EXPORT: 2, SECONDS: 3, UPTIME: 4}  # of several times the best counts
 _SECTIONS = {313: 101, 315: 1}  # the first bytes of a packet, and the link type with which they begin
-_BOOT = 160  # systemInitTimeMilliseconds
 _REVERSE_COUNTS = (2, 86, 1, 85)  # packets, bytes
-_FLAGS = 6
 
 
 def make_plan(fields: list[Field], times: str | None) -> tuple[Rows, Rows]:
@@ -312,20 +312,14 @@ def _place(field: Field, number: int, places: dict[int, tuple[int, int]], plan: 
             places.setdefault(REVERSE_AT, here)
     elif field.enterprise:
         return
-    elif element in _ADDRESSES or element in _OTHERS:
-        slot, needed = (_ADDRESSES | _OTHERS)[element]
+    elif element in _EXACTLY:
+        slot, needed = _EXACTLY[element]
         if length == needed:
             places.setdefault(slot, here)
-    elif element in _PORTS and length == 2:
-        places.setdefault(_PORTS[element], here)
-    elif element == _FLAGS and 0 < length <= 8:
-        places.setdefault(FLAGS, here)
-    elif element in _ICMP and 0 < length <= 2:
-        places.setdefault(ICMP, here)
-    elif element in _RATES and 0 < length <= 8:
-        places.setdefault(RATE_AT, here)
-    elif element == _BOOT and length == 8:
-        places.setdefault(BOOT_AT, here)
+    elif element in _UP_TO:
+        slot, most = _UP_TO[element]
+        if 0 < length <= most:
+            places.setdefault(slot, here)
     elif element in _SECTIONS and FRAME_AT not in places:
         places[FRAME_AT] = here
         plan[FRAME_LINK] = link_of(_SECTIONS[element])

@@ -15,15 +15,17 @@ first bytes, or its addresses as the agent found them. Counter samples are skipp
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.core import pairs
 from superhosts.jit.cache import compiled
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.layout import (
     Bytes,
+    Place,
     Rows,
     Tables,
+    When,
+    Words,
     add_records,
     find_plan,
     find_stream,
@@ -117,7 +119,7 @@ def _put_row(block: Bytes, header: int, details: int, time: int, room: Columns, 
 
 
 @compiled
-def put_frame(block: Bytes, place: tuple[int, int], link: int, time: int, room: Columns, tally: Rows) -> bool:
+def put_frame(block: Bytes, place: Place, link: int, time: int, room: Columns, tally: Rows) -> bool:
     """Write the packet that begins with block[place]; return False, and count why, if it has no addresses."""
     start, end = place
     header, details, second, second_details, _, _ = find_headers(block, start, end, link, tally[layout.WANTS])
@@ -165,9 +167,7 @@ def details_of(block: Bytes, at: int, plan: Rows) -> int:
 
 
 @compiled
-def read_fixed(
-    block: Bytes, place: tuple[int, int], plan: Rows, when: tuple[int, int, int, int], room: Columns, tally: Rows
-) -> int:
+def read_fixed(block: Bytes, place: Place, plan: Rows, when: When, room: Columns, tally: Rows) -> int:
     """Read the records of one length in block[place]; return how many.
 
     `when`: the time that counts where a record has none, the export time (both in nanoseconds), the header's uptime in
@@ -233,7 +233,7 @@ def read_fixed(
 
 
 @compiled
-def highest_rate(block: Bytes, place: tuple[int, int], plan: Rows) -> int:
+def highest_rate(block: Bytes, place: Place, plan: Rows) -> int:
     """Return the highest sampling rate that records of one length have; 0 if they have none."""
     at, end = place
     highest = 0
@@ -244,7 +244,7 @@ def highest_rate(block: Bytes, place: tuple[int, int], plan: Rows) -> int:
 
 
 @compiled
-def _measure(block: Bytes, place: tuple[int, int], plan: Rows, fields: Rows, row: Rows) -> int:
+def _measure(block: Bytes, place: Place, plan: Rows, fields: Rows, row: Rows) -> int:
     """Find the fields of one record of varying length. Return where it ends; -1 if it does not end in `place`."""
     start, end = place
     at = start
@@ -275,13 +275,7 @@ def _measure(block: Bytes, place: tuple[int, int], plan: Rows, fields: Rows, row
 
 @compiled
 def read_varying(
-    block: Bytes,
-    place: tuple[int, int],
-    plan: Rows,
-    when: tuple[int, int, int, int],
-    tables: Tables,
-    room: Columns,
-    tally: Rows,
+    block: Bytes, place: Place, plan: Rows, when: When, tables: Tables, room: Columns, tally: Rows
 ) -> tuple[int, int]:
     """Read records of varying length; return how many, and the highest sampling rate in them.
 
@@ -347,7 +341,7 @@ def template_end(block: Bytes, at: int, end: int, kind: int) -> int:
 
 
 @compiled
-def _is_known(block: Bytes, place: tuple[int, int], kind: int, tables: Tables, stream: int) -> bool:
+def _is_known(block: Bytes, place: Place, kind: int, tables: Tables, stream: int) -> bool:
     """Return True if all templates of a set are those that are known."""
     at, end = place
     while end - at >= 4 and half(block, at) >= 256:
@@ -382,15 +376,7 @@ def _header(block: Bytes, start: int, end: int) -> tuple[int, int, int, int, int
 
 
 @compiled
-def _read_set(
-    block: Bytes,
-    place: tuple[int, int],
-    row: int,
-    when: tuple[int, int, int, int],
-    tables: Tables,
-    room: Columns,
-    tally: Rows,
-) -> int:
+def _read_set(block: Bytes, place: Place, row: int, when: When, tables: Tables, room: Columns, tally: Rows) -> int:
     """Read the records of a set by a plan, and return how many."""
     plan = tables.plans[row]
     stream = tally[layout.STREAM]
@@ -425,9 +411,7 @@ def _read_set(
 
 
 @compiled
-def _version5(
-    block: Bytes, place: tuple[int, int], when: tuple[int, int, int, int], tables: Tables, room: Columns, tally: Rows
-) -> None:
+def _version5(block: Bytes, place: Place, when: When, tables: Tables, room: Columns, tally: Rows) -> None:
     """Read a datagram of NetFlow v5, as many records as there are."""
     start, end = place
     said = half(block, start + 2)
@@ -458,13 +442,7 @@ def _begin(block: Bytes, start: int, header: tuple[int, int, int, int, int, int]
 
 @compiled
 def walk_netflow(
-    block: Bytes,
-    datagrams: Rows,
-    peers: NDArray[np.uint64],
-    tables: Tables,
-    room: Columns,
-    tally: Rows,
-    by_arrival: int,
+    block: Bytes, datagrams: Rows, peers: Words, tables: Tables, room: Columns, tally: Rows, by_arrival: int
 ) -> int:
     """Read datagrams from tally[DATAGRAM] on, in it from tally[AT] on, and return why the walk ended.
 
@@ -520,13 +498,7 @@ def walk_netflow(
 
 @compiled
 def _sets(
-    block: Bytes,
-    place: tuple[int, int],
-    kind_of: tuple[int, bool],
-    when: tuple[int, int, int, int],
-    tables: Tables,
-    room: Columns,
-    tally: Rows,
+    block: Bytes, place: Place, kind_of: tuple[int, bool], when: When, tables: Tables, room: Columns, tally: Rows
 ) -> int:
     """Read the sets of a datagram, from the first place on; return why it ended there.
 
@@ -595,9 +567,7 @@ def _put_addresses(block: Bytes, at: int, is_narrow: bool, time: int, room: Colu
 
 
 @compiled
-def _packet(
-    block: Bytes, place: tuple[int, int], records: int, time: int, links: Rows, room: Columns, tally: Rows
-) -> bool:
+def _packet(block: Bytes, place: Place, records: int, time: int, links: Rows, room: Columns, tally: Rows) -> bool:
     """Write the packet that the records of a sample describe; return False if they go beyond it."""
     at, end = place
     has_addresses = is_counted = False
@@ -642,7 +612,7 @@ def _packet(
 
 @compiled
 def _sample(
-    block: Bytes, place: tuple[int, int], kind: int, time: int, links: Rows, tables: Tables, room: Columns, tally: Rows
+    block: Bytes, place: Place, kind: int, time: int, links: Rows, tables: Tables, room: Columns, tally: Rows
 ) -> bool:
     """Read a sample of a packet; return False if it ends early."""
     at, end = place
