@@ -41,62 +41,44 @@ from traffic import MINUTES, NOON, talk
 # Options
 
 
-def refusal(run: Run, options: str) -> str:
-    """The one line that a command ends with which cannot be carried out."""
-    ended = run(*options.split())
-    assert (ended.status, ended.out) == (2, "")
-    (line,) = ended.err.splitlines()
-    return line
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("hub --from in --listen junk --tls-cert /none --nkey /none", "--listen, --nkey, --tls-cert: not with --from"),
-        ("hub --from in --nats nats://hub:4222", "--nats: not with --from"),
-        ("hub --from in --broker-cap 1GiB", "--broker-cap: not with --from"),
-        ("hub --nats nats://hub:4222 --listen 127.0.0.1:4222", "--listen: not with --nats"),
-        ("hub --creds /none", "--creds: for your own server (--nats)"),
-        ("hub --tls-ca /none", "TLS of the embedded broker takes"),
-        ("hub --from in --up-nkey /none", "--up-nkey: only with --up"),
-        ("hub --from in --to out --up-ca /none", "--up-ca: only with --up"),
-        ("hub --from in --slide 30s", "--slide: only with --window, like --window 5m --slide 30s"),
-        ("hub --from in --window 5m --slide 7s", "--slide 7s: the window (5m) has to be a multiple of it"),
-        ("hub --from in --window all", "--window: 'all' is not a duration"),
-        (
-            "hub --from in --window 1m --slide 1s --late 1d",
-            "--late 1d: 86,400 windows of 1s, and a site may have 20,000 at a time; take a shorter --late",
-        ),
-        ("edge --site ams --to out --nkey /none --tls-ca /none", "--nkey, --tls-ca: not with --to"),
-        ("edge --site ams --to out -t 1k", "--threshold and --top: only with --output"),
-        (
-            "edge --site ams --to out -o rows.parquet",
-            "--output rows.parquet: Parquet cannot be appended to; name a folder",
-        ),
-    ],
+REFUSED_OPTIONS = (
+    ("hub --from in --listen junk --tls-cert /none --nkey /none", "--listen, --nkey, --tls-cert: not with --from"),
+    ("hub --from in --nats nats://hub:4222", "--nats: not with --from"),
+    ("hub --from in --broker-cap 1GiB", "--broker-cap: not with --from"),
+    ("hub --nats nats://hub:4222 --listen 127.0.0.1:4222", "--listen: not with --nats"),
+    ("hub --creds /none", "--creds: for your own server (--nats)"),
+    ("hub --tls-ca /none", "TLS of the embedded broker takes"),
+    ("hub --from in --up-nkey /none", "--up-nkey: only with --up"),
+    ("hub --from in --to out --up-ca /none", "--up-ca: only with --up"),
+    ("hub --from in --slide 30s", "--slide: only with --window, like --window 5m --slide 30s"),
+    ("hub --from in --window 5m --slide 7s", "--slide 7s: the window (5m) has to be a multiple of it"),
+    ("hub --from in --window all", "--window: 'all' is not a duration"),
+    ("hub --from in --window 1m --slide 1s --late 1d", "--late 1d: 86,400 windows of 1s, and a site may have 20,000"),
+    ("hub --from in --quota-bytes 0", "--quota-bytes 0: nothing would ever be taken"),
+    ("edge --site ams --to out --nkey /none --tls-ca /none", "--nkey, --tls-ca: not with --to"),
+    ("edge --site ams --to out -t 1k", "--threshold and --top: only with --output"),
+    ("edge --site ams --to out -o rows.parquet", "--output rows.parquet: Parquet cannot be appended to; name a folder"),
+    ("edge --site ams --nats nats://[::1", "--nats 'nats://[::1': not an address"),
+    ("edge --site ams --nats nats://127.0.0.1:99999", "--nats 'nats://127.0.0.1:99999': not an address"),
+    ("hub --from in --up nats://[::1", "--up 'nats://[::1': not an address"),
 )
-def test_options_that_do_not_go_together(run, tmp_path, monkeypatch, options, words) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert refusal(run, options).startswith(f"superhosts: {words}")
-    assert list(tmp_path.iterdir()) == []  # before anything is made
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("edge --site ams --nats nats://[::1", "--nats 'nats://[::1': not an address"),
-        ("edge --site ams --nats nats://127.0.0.1:99999", "--nats 'nats://127.0.0.1:99999': not an address"),
-        ("hub --nats 127.0.0.1:1x", "--nats 'nats://127.0.0.1:1x': not an address"),
-        ("hub --from in --up nats://[::1", "--up 'nats://[::1': not an address"),
-        ("hub --listen [::1", "--listen '[::1': not HOST:PORT"),
-        ("hub --listen 127.0.0.1:99999", "--listen '127.0.0.1:99999': not HOST:PORT"),
-        ("hub --listen=", "--listen '': not HOST:PORT"),
-        ("hub --listen a..b:4222", "--listen a..b: "),
-    ],
+REFUSED_LATER = (  # once the folder of the hub is there
+    ("hub --nats 127.0.0.1:1x", "--nats 'nats://127.0.0.1:1x': not an address"),
+    ("hub --listen [::1", "--listen '[::1': not HOST:PORT"),
+    ("hub --listen 127.0.0.1:99999", "--listen '127.0.0.1:99999': not HOST:PORT"),
+    ("hub --listen=", "--listen '': not HOST:PORT"),
+    ("hub --listen a..b:4222", "--listen a..b: "),
 )
-def test_addresses_that_cannot_be(run, tmp_path, monkeypatch, options, words) -> None:
+
+
+def test_options_that_cannot_be_are_one_line(run, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert refusal(run, options).startswith(f"superhosts: {words}")
+    for table in (REFUSED_OPTIONS, REFUSED_LATER):
+        for words, said in table:
+            ended = run(*words.split())
+            assert (ended.status, ended.out, ended.err.count("\n")) == (2, "", 1), ended.err
+            assert ended.err.startswith(f"superhosts: {said}"), ended.err
+        assert table is REFUSED_LATER or list(tmp_path.iterdir()) == []  # before anything is made
 
 
 def test_a_second_hub_at_a_server_ends(run: Run, tmp_path: Path) -> None:
@@ -257,10 +239,3 @@ def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(tmp_
     words = f", {refused} REFUSED by the hub" if refused else ""
     assert f"2 spooled, {2 - refused} acknowledged by the hub{words}, 0 in the spool" in last
     assert (f"kept in {tmp_path / 'spool' / 'refused'}: {refused}" in last) == (refused > 0)
-
-
-def test_a_quota_of_nothing_is_refused_before_anything_is_written(run: Run, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    refused = run("hub", "--state", state, "--from", tmp_path / "link", "--quota-bytes", "0")
-    assert (refused.status, "--quota-bytes 0: nothing would ever be taken" in refused.err) == (2, True)
-    assert not state.exists()

@@ -30,6 +30,7 @@ LATE_IMPORTS = {
     ("_link.py", "superhosts.fleet.nats.send"): "the same",
     ("hub.py", "superhosts.cli._nats"): "the same",
     ("demo.py", "superhosts.fleet.nats.broker"): "the same",
+    ("scan.py", "superhosts.cli._alerts"): "a scan without alerts does not wait for them",
     ("_settings.py", "superhosts.lab.scan"): "a scan with a cube does not wait for the lab",
     ("doctor.py", None): "a package that is missing or broken fails its own check, and no other",
 }

@@ -120,29 +120,23 @@ def test_what_is_compressed_is_said_and_the_name_is_quoted() -> None:
     assert twice == f"not a capture: it looks like xz data inside gzip; {way}"
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
+def test_a_file_that_is_no_sketch_is_called_by_its_kind(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for data, words in (
         (b"", "it is empty"),
         (p.pcap([]), "it looks like a capture (pcap); superhosts scan reads it"),
         (p.section(), "it looks like a capture (pcapng); superhosts scan reads it"),
         (gzip.compress(p.pcap([])), "it looks like gzip data; if it is a capture, superhosts scan reads it"),
         (LOOKS["zeek"][0], "it looks like a Zeek log (tab-separated)"),
         (b"hello", "it looks like text"),
-    ],
-    ids=["empty", "pcap", "pcapng", "gzip", "zeek", "text"],
-)
-@pytest.mark.parametrize(
-    "arguments", [("hosts", "x"), ("explain", "x", "10.0.0.1"), ("merge", "x", "-o", "all.cube")], ids=str
-)
-def test_a_file_that_is_no_sketch_is_called_by_its_kind(
-    data: bytes, words: str, arguments: tuple[str, ...], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+    ):
+        assert filetypes.not_a_sketch(data) == f"not a .cube file: {words}"
     Path("x").write_bytes(data)
-    ended = run(*arguments)
-    assert ended.status == 3
-    assert ended.err.splitlines()[0] == f"superhosts: x: not a .cube file: {words}"
+    for arguments in (("hosts", "x"), ("explain", "x", "10.0.0.1"), ("merge", "x", "-o", "all.cube")):
+        ended = run(*arguments)
+        assert (ended.status, ended.err.splitlines()[0]) == (3, f"superhosts: x: not a .cube file: {words}")
 
 
 def test_the_magic_numbers_are_those_of_the_readers() -> None:

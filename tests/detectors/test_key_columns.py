@@ -104,6 +104,13 @@ def test_hosts_that_are_asked_for(form: str) -> None:
     assert [row.host for row in cube.estimate_many(makers[form]())] == names
 
 
+def test_integer_hosts_of_categories_are_asked_for_row_by_row() -> None:
+    cube, asked = fed("int64", [5] * 3 + [7], list("abcd")), [5, 7, 5] * 9
+    for column in (series(asked, "category"), arrow(asked, "int64").dictionary_encode()):
+        assert list(cube.estimate_many(column)) == list(cube.estimate_many(asked))
+        assert len(cube.estimate_many(column)) == len(asked)
+
+
 def test_tables() -> None:
     pl = pytest.importorskip("polars")
     pd = pytest.importorskip("pandas")

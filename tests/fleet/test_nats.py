@@ -340,6 +340,7 @@ def test_a_full_queue_makes_the_edge_wait(tmp_path: Path, intake: KeepingIntake)
         assert contents(intake) == sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cap", [4 * MIB, 64 * MIB], ids=["smaller", "larger"])
 def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, intake: KeepingIntake, cap: int) -> None:
     path, said = noise(tmp_path, "ams", 0, 12 * MIB), list[str]()

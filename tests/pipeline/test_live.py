@@ -55,7 +55,7 @@ from traffic import MINUTES, NOON, everything, packet, talk, three_windows, writ
 # The clock
 
 
-@pytest.mark.parametrize("now", [0.0, 12_345.678, NOON / 1e9 - 3600, NOON / 1e9 + 3600, 4e9])
+@pytest.mark.parametrize("now", [0.0, NOON / 1e9 - 3600, 4e9])
 def test_a_window_closes_by_the_clock_when_traffic_stops(pipe: Pipes, live: Start, now: float) -> None:
     """Whatever this machine's clock says: only differences matter."""
     clock, end = Clock(now), pipe()

@@ -64,7 +64,7 @@ def test_memory_and_panes() -> None:
 
 
 def test_the_usual_threshold() -> None:
-    peers = [Settings(**options).least_peers for options in ({}, {"top": 5}, {"top": 5, "threshold": 10})]  # type: ignore[arg-type]
+    peers = [Settings(**options).selection.threshold for options in ({}, {"top": 5}, {"top": 5, "threshold": 10})]  # type: ignore[arg-type]
     assert peers == [1024, None, 10]
 
 

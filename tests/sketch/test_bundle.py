@@ -108,35 +108,22 @@ def test_blocks_of_every_density(tmp_path: Path, density: float) -> None:
     assert state(cubes[1]) == state(want)
 
 
-def test_pairs_that_wait_are_not_lost(tmp_path: Path) -> None:
-    bundle(2).save(tmp_path / "b.cube")
-    got, want = bundle(1), bundle(1)
-    for sketch in (got, want):
-        sketch.parts[FOUR].update(*columns(32, seed=9))
-    got.merge_file(tmp_path / "b.cube")
-    want.merge(bundle(2))
-    assert state(got) == state(want)
-
-
-def test_parts_that_the_file_lacks_stay(tmp_path: Path) -> None:
-    bundle(2, parts=[SIX]).save(tmp_path / "b.cube")
-    got, want = bundle(1), bundle(1)
-    got.merge_file(tmp_path / "b.cube")
-    want.merge(bundle(2, parts=[SIX]))
-    assert state(got) == state(want)
-
-
-@pytest.mark.parametrize("mine", [[], [SIX, OUTER]])
-def test_parts_that_are_missing_here_are_made(tmp_path: Path, mine: list[sh.Part]) -> None:
-    other = bundle(2, site="fra", start=900)
+@pytest.mark.parametrize(
+    ("mine", "theirs"), [(PARTS, PARTS), (PARTS, [SIX]), ([], PARTS), ([SIX, OUTER], PARTS)], ids=str
+)
+def test_parts_that_one_of_both_lacks_and_pairs_that_wait(tmp_path: Path, mine: Any, theirs: Any) -> None:
+    other = bundle(2, site="fra", start=900, parts=theirs)
     other.save(tmp_path / "b.cube")
     got, want = bundle(1, parts=mine), bundle(1, parts=mine)
+    for sketch in (got, want):
+        for part in mine:
+            sketch.parts[part].update(*columns(PARTS[part], seed=9))
     got.merge_file(tmp_path / "b.cube")
     want.merge(other)
     assert state(got) == state(want)
-    assert set(got.parts) == set(PARTS)
-    got.parts[SIX].update(*columns(64, seed=5))  # An update of a part that came from the file.
-    want.parts[SIX].update(*columns(64, seed=5))
+    assert set(got.parts) == {*mine, *theirs}
+    for sketch in (got, want):  # An update of a part that may have come from the file.
+        sketch.parts[SIX].update(*columns(64, seed=5))
     assert state(got) == state(want)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import typer
 
-from superhosts.cli._alerts import with_alerts
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
 from superhosts.cli._settings import output_options, traffic_settings
@@ -91,7 +90,12 @@ def scan(options: ScanOptions) -> None:
     if not sources:  # No file of this name exists: no key is made, and no output is replaced.
         fail_with(errors.found)
     settings = replace(settings, key=key_for_sketches(options.key_file, saves=options.save is not None))
-    settings, desk = with_alerts(options, options.config, settings, asked, quiet=options.quiet)
+    desk = None
+    if options.alerts is not None or options.alert_to:
+        # Imported here: a scan without alerts does not wait for them.
+        from superhosts.cli._alerts import with_alerts
+
+        settings, desk = with_alerts(options, options.config, settings, asked, quiet=options.quiet)
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
     columns = columns_with(settings.evidence)
     kind = RunKind(columns, many_windows=True if lives else None, varying=options.varying)

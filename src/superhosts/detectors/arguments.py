@@ -230,7 +230,7 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
 
 
 class KeyColumn(NamedTuple):
-    """A column of integers or of text. If it has codes, row i is values[codes[i]]."""
+    """A column of integers or of text. If text has codes, row i is values[codes[i]]."""
 
     values: NDArray[np.uint64] | TextColumn
     valid: NDArray[np.bool_] | None = None  # where it has a value; None: everywhere
@@ -248,8 +248,9 @@ class KeyColumn(NamedTuple):
 
     def keys(self, key: TextKey, threads: int) -> Words:
         """Return the keys of all rows, of missing ones any."""
-        values = self.values
-        found = hash_texts(values, key, threads) if isinstance(values, TextColumn) else values
+        if not isinstance(self.values, TextColumn):
+            return self.values
+        found = hash_texts(self.values, key, threads)
         return found if self.codes is None else found[self.codes]
 
     def texts(self, chosen: NDArray[np.bool_] | None) -> TextColumn | None:
@@ -346,7 +347,8 @@ def read_column(column: Any, name: str) -> KeyColumn:
         raise UsageError(f"{read.name}: addresses are neither integers nor text")
     if isinstance(values, Text):
         return KeyColumn(TextColumn(readable(values.data), values.starts, values.ends), read.valid, read.codes)
-    return KeyColumn(_whole(values, read.name, read.first), read.valid, read.codes)
+    numbers = _whole(values, read.name, read.first)
+    return KeyColumn(numbers if read.codes is None else numbers[read.codes], read.valid)
 
 
 def _whole(column: Any, name: str, first: int = 0) -> NDArray[np.uint64]:

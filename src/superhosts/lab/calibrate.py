@@ -242,7 +242,7 @@ def judge(
 
     `on_window` gets every window and its number of hosts before the cubes are searched.
     """
-    threshold, memory = run.settings.least_peers or float(defaults.THRESHOLD), parse_size(run.settings.memory)
+    threshold, memory = run.settings.selection.threshold or float(defaults.THRESHOLD), parse_size(run.settings.memory)
     result = Calibration(threshold, memory, error, [Trial(size) for size in sizes_around(memory)])
     asked = list(dict.fromkeys((threshold, *thresholds)))
     crowds: dict[float, _Crowd] = {}

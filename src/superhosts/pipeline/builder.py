@@ -144,7 +144,7 @@ class WindowBuilder:
         self._make_detector = make_detector or settings.make_detector
         self._find = find
         self._threads = thread_count(settings.threads)
-        self._gathers = _gathered(self._threads) if gathers is None else gathers
+        self._gathers = min(GATHERED * self._threads, MOST_GATHERED) if gathers is None else gathers
         self._sorts, self._sampling = sorts, sampling
         self._gathering: _OpenWindow | None = None  # the window whose packets are gathered
         self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
@@ -338,12 +338,8 @@ def _passing(settings: Settings) -> int:
     return pack(protocol, (port, port), SYN)
 
 
-def _gathered(threads: int) -> int:
-    return min(GATHERED * threads, MOST_GATHERED)
-
-
 def gathered_memory(threads: int) -> int:
-    return _gathered(threads) * GATHERED_BYTES
+    return min(GATHERED * threads, MOST_GATHERED) * GATHERED_BYTES
 
 
 def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[str, Any]] = ()) -> Report:

@@ -277,11 +277,6 @@ class Settings:
         return replace(self, threshold=defaults.THRESHOLD) if self.selection.either else self
 
     @property
-    def least_peers(self) -> float | None:
-        """The threshold in force; None when only the largest hosts are asked for."""
-        return self.selection.threshold
-
-    @property
     def fingerprint(self) -> dict[str, Any]:
         """The settings that decide what a sketch of given traffic holds, in a form that can be compared and stored."""
         later = [name for name, usual in LATER_FINGERPRINT.items() if _comparable(getattr(self, name)) != usual]
@@ -330,7 +325,7 @@ class Settings:
             common["geometry"] = Geometry.parse(self.geometry, host.key_bits)
         elif not self.grows_with_traffic:
             common["memory"] = self.memory
-        detector = kind.for_scan(defaults.THRESHOLD if self.least_peers is None else self.least_peers, **common)
+        detector = kind.for_scan(self.selection.threshold or defaults.THRESHOLD, **common)
         detector.format = host
         return detector
 

@@ -27,7 +27,7 @@ from superhosts.core.columns.column import (
 )
 from superhosts.core.pairs import Host
 from superhosts.core.text import SURROGATES
-from superhosts.errors import MissingExtraError, UsageError
+from superhosts.errors import UsageError, import_extra
 
 # The types of what `update` and `estimate_many` accept, for type checkers
 
@@ -182,11 +182,7 @@ def _decoded(value: Any) -> str | bytes:
 
 
 def import_arrow(what: str) -> Any:
-    try:
-        import pyarrow
-    except ImportError:
-        raise MissingExtraError(what, "tables") from None
-    return pyarrow
+    return import_extra(what, "tables", "pyarrow")
 
 
 @contextmanager

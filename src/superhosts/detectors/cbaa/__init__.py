@@ -73,12 +73,13 @@ def _write(count: int, scratch: Scratch, share: tuple[int, int], store: Store, l
         for array in range(share[0], share[1]):
             first, width = layout.edges[array], layout.edges[array + 1] - layout.edges[array]
             start, modulus, draw = layout.offsets[array], layout.moduli[array], column_draw(array, key)
-            for i in range(size):
+            if modulus > 0:  # There is a single slice.
+                for i in range(size):
+                    columns[i] = first + np.int64(remainder(low[begin + i], modulus))
+            for i in range(size if modulus == 0 else 0):
                 left = low[begin + i] >> np.uint64(layout.slice_bits)
                 column = first + np.int64(low[begin + i] & slices) * per_slice
-                if modulus > 0:
-                    columns[i] = column + np.int64(remainder(left, modulus))
-                elif start >= 0:
+                if start >= 0:
                     columns[i] = column + np.int64(window_column(left, start, width, layout.slice_bits))
                 else:
                     columns[i] = column + np.int64(column_hash(left, draw, width))

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from superhosts.core.files import make_folder, read_json, write_json, write_private
+from superhosts.core.files import make_folder, os_errors, read_json, write_json, write_private
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError, UsageError
@@ -230,9 +230,8 @@ def save_hub_address(folder: Path, address: str | None, ca: Path | None) -> None
 
 def make_token(site: str, seed: Path, reach: HubAddress, key: bytes | None) -> Token:
     try:
-        ca = None if reach.ca is None else reach.ca.read_text("ascii")
-    except OSError as error:
-        raise UsageError(f"{reach.ca}: cannot be read: {error.strerror}") from None
+        with os_errors(f"{reach.ca}: cannot be read", UsageError):
+            ca = None if reach.ca is None else reach.ca.read_text("ascii")
     except UnicodeDecodeError:
         raise UsageError(f"--tls-ca {reach.ca}: is not a certificate (PEM)") from None
     return Token(site, reach.url, seed.read_text("ascii").strip(), key, ca)

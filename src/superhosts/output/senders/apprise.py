@@ -9,14 +9,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from superhosts.errors import MissingExtraError
+from superhosts.errors import import_extra
 from superhosts.output.records import CLOSED, GROWN, OPENED, Batch, heading, shown_lines
 from superhosts.output.senders import Address, Sender, TemporaryError
 
-try:
-    import apprise
-except ImportError:
-    raise MissingExtraError("apprise:", "apprise") from None
+apprise = import_extra("apprise:", "apprise", "apprise")
 
 
 class Apprise(Sender):
