@@ -469,6 +469,7 @@ def test_nats_subscribers_get_records(tmp_path: Path) -> None:
     assert [message.headers["Nats-Msg-Id"] for message in got] == [record["id"] for record in TWO.records]
 
 
+@pytest.mark.slow
 def test_a_stream_of_nats_keeps_records_once(tmp_path: Path) -> None:
     import nats
 
@@ -493,6 +494,7 @@ def test_a_stream_of_nats_keeps_records_once(tmp_path: Path) -> None:
         assert asyncio.run(count(place)) == 2
 
 
+@pytest.mark.slow
 def test_nats_credentials_and_tls(tmp_path: Path, certificates: Path) -> None:
     (tmp_path / "right").write_text("geheim")
     (tmp_path / "wrong").write_text("geraten")
@@ -540,6 +542,7 @@ def test_kafka_that_is_not_there() -> None:
         deliver(f"kafka://127.0.0.1:{free_port()}/found?timeout=1s")
 
 
+@pytest.mark.slow
 def test_apprise(tmp_path: Path) -> None:
     pytest.importorskip("apprise", reason="pip install 'superhosts[apprise]'")
     with Receiver(tmp_path, "http", answers="200,500") as receiver:

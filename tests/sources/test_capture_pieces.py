@@ -370,7 +370,7 @@ def test_a_scan_says_how_many_threads_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    stream = FileStream("name", os.open(tmp_path, os.O_RDONLY))
+    stream = FileStream("name", os.open(write(tmp_path, b""), os.O_WRONLY))
     with pytest.raises(InputError, match="name: cannot be read: "):
         stream.readinto(memoryview(bytearray(10)))
     stream.close()

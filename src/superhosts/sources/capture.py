@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 from superhosts.core import filetypes
 from superhosts.core.device import thread_count
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.profile import measured, timed
+from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.errors import InputError
 from superhosts.jit.cache import jit_disabled
@@ -64,6 +64,7 @@ from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, O
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE
+from superhosts.sources.stream import PlainStream
 from superhosts.sources.walk import ROOM_BYTES, Rows
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -299,7 +300,6 @@ LEAST_PIECES = 3  # a smaller file is read by one thread
 LEAST_IPV4, LEAST_IPV6 = 16 + 20, 16 + 40  # bytes of a record with the addresses of such a packet
 LEAST_BOTH4, LEAST_BOTH6 = (16 + 40) // 2, (16 + 80) // 2  # for each row of a record with a tunnel, if it has two rows
 ROWS_BEYOND = 2 * MOST_SUBFRAMES  # of the last record that starts in a piece and ends behind it
-_HEAD = 4  # bytes that tell the format
 _NO_LIMIT = 1 << 62  # the columns have room for all packets of a piece
 
 
@@ -349,38 +349,20 @@ class Piece(NamedTuple):
     columns: frames.Columns
 
 
-class FileStream:
-    compression = ended_early = ""
+class FileStream(PlainStream):
+    """The bytes of a plain file, of which threads read others by its descriptor."""
 
-    def __init__(self, name: str, file: int) -> None:
-        self.name = name
-        self.notes: list[tuple[int, str]] = []
-        self.file = file
+    def __init__(self, name: str, descriptor: int) -> None:
+        super().__init__(name, os.fdopen(descriptor, "rb", buffering=0), live=False)
+        self.descriptor = descriptor
         self.until: int | None = None  # a reader needs few bytes behind this place
-        self._position = 0
 
     def seek(self, position: int) -> None:
-        self._position = position
+        self._position = self._file.seek(position)
 
-    def unread(self, data: bytes) -> None:
-        self._position -= len(data)
-
-    @timed("read", amount=lambda got, *_: got)
     def readinto(self, view: memoryview) -> int:
-        if self.until is not None and self.until > self._position:
-            view = view[: self.until - self._position]
-        try:
-            got = os.preadv(self.file, [view], self._position)
-        except OSError as error:
-            raise InputError(f"cannot be read: {error.strerror or error}", file=self.name) from error
-        self._position += got
-        return got
-
-    def position(self) -> int:
-        return self._position
-
-    def close(self) -> None:
-        os.close(self.file)
+        near = self.until is not None and self.until > self._position
+        return super().readinto(view[: (self.until or 0) - self._position] if near else view)
 
     def open(self) -> FileStream:
         return self
@@ -406,7 +388,7 @@ class PieceReader(Reader):
         self._stream = stream
         self._wants = wants
         self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS, wants, found)
-        size = os.fstat(self._stream.file).st_size
+        size = os.fstat(self._stream.descriptor).st_size
         _being_read.add(self)
         self._size = cutting.piece(size, len(_being_read))
         self._count = -(-size // self._size)  # bytes that are added later come last
@@ -420,7 +402,6 @@ class PieceReader(Reader):
         stream.until = self._until
 
     def read(self) -> PacketBlock | None:
-        """Return the next packets; () if none of them has addresses, None at the end."""
         block: PacketBlock | None = (
             self._take() if self._until is not None and self._reader.place() >= self._until else ()
         )
@@ -471,7 +452,14 @@ class PieceReader(Reader):
             start = self._next * self._size
             place = start, start + self._size, self._reader.last_time()
             job = reading_pool(workers).submit(
-                _read, self._stream.file, place, format, layout, self.lender, self._cutting.room_bytes, self._wants
+                _read,
+                self._stream.descriptor,
+                place,
+                format,
+                layout,
+                self.lender,
+                self._cutting.room_bytes,
+                self._wants,
             )
             self._ahead.append((self._next, job))
             self._next += 1
@@ -481,19 +469,12 @@ def open_pieces(
     source: Input, counters: SourceCounters, block_bytes: int, cutting: Cutting, wants: Wants = PLAIN
 ) -> PieceReader | None:
     """Return a reader of a plain capture file that is worth several threads; None for any other input."""
-    file = source.open_file() if cutting.suits(source.size or 0) else None
+    if not cutting.suits(source.size or 0) or format_of(source.head()) is None or source.compression:
+        return None
+    file = source.open_file()
     if file is None:
         return None
-    reader = None
-    try:
-        if format_of(os.pread(file, _HEAD, 0)) is not None:
-            reader = PieceReader(FileStream(source.name, file), counters, block_bytes, cutting, wants, source.size)
-    except OSError:  # reported by whoever reads it instead
-        pass
-    finally:
-        if reader is None:
-            os.close(file)
-    return reader
+    return PieceReader(FileStream(source.name, file), counters, block_bytes, cutting, wants, source.size)
 
 
 def _drop(futures: Iterable[Future[Piece]]) -> None:

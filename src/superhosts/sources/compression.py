@@ -26,10 +26,10 @@ input waits for bytes has to be known exactly, and its rate is that of the traff
 from __future__ import annotations
 
 import lzma
-import queue
-import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -270,7 +270,7 @@ class Chunk(NamedTuple):
     ended_early: str = ""
 
 
-def _chunks(plain: PlainStream, compression: str) -> Iterator[Chunk]:
+def _chunks(plain: PlainStream, compression: str) -> Generator[Chunk, None, None]:
     """Yield what an input stands for; InputError at damage.
 
     An empty chunk comes before reading on from a live input, which may wait, and after many calls of the unpacker:
@@ -330,56 +330,35 @@ def _explained(error: Damaged, name: str, compression: str, position: int, unpac
     return InputError(text, file=name, offset=unpacked)
 
 
-class ChunksAhead:
-    """The same chunks, made by a thread ahead of their reader."""
-
-    def __init__(self, chunks: Iterator[Chunk], name: str) -> None:
-        self._chunks = chunks
-        self._batches: queue.Queue[list[Chunk | BaseException]] = queue.Queue(_BATCHES_AHEAD)
-        self._left = False
-        self._thread = threading.Thread(target=self._run, name=f"decompress {name}", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        batch: list[Chunk | BaseException] = []
-        size = 0
+def _made_ahead(chunks: Iterator[Chunk], name: str) -> Generator[Chunk, None, None]:
+    """Yield the same chunks, made by a thread ahead of their reader. When it is closed, the thread has ended."""
+    with ThreadPoolExecutor(1, f"decompress {name}") as pool:
+        waiting = deque(pool.submit(_batch, chunks) for _ in range(_BATCHES_AHEAD + 1))
         try:
-            for chunk in self._chunks:
-                batch.append(chunk)
-                size += len(chunk.output)
-                if size >= _BATCH:
-                    self._put(batch)
-                    batch, size = [], 0
-                if self._left:
+            while True:
+                with measured("wait"):
+                    batch, error = waiting.popleft().result()
+                waiting.append(pool.submit(_batch, chunks))
+                yield from batch
+                if isinstance(error, StopIteration):
                     return
-            batch.append(StopIteration())
-        except BaseException as error:  # handed to the thread that reads
-            batch.append(error)
-        self._put(batch)
+                if error is not None:
+                    raise error
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def _put(self, batch: list[Chunk | BaseException]) -> None:
-        with measured("wait"):
-            self._batches.put(batch)
 
-    def __iter__(self) -> Iterator[Chunk]:
-        while True:
-            with measured("wait"):
-                batch = self._batches.get()
-            for chunk in batch:
-                if isinstance(chunk, StopIteration):
-                    return
-                if isinstance(chunk, BaseException):
-                    raise chunk
-                yield chunk
-
-    def close(self) -> None:
-        """End the thread, and return when it no longer uses the input."""
-        self._left = True
-        while self._thread.is_alive():
-            try:
-                self._batches.get(timeout=0.01)  # makes room, if the thread waits for some
-            except queue.Empty:
-                continue
+def _batch(chunks: Iterator[Chunk]) -> tuple[list[Chunk], BaseException | None]:
+    """Return the next chunks, and what has ended them: StopIteration at the end; None if more follow."""
+    batch: list[Chunk] = []
+    size = 0
+    try:
+        while size < _BATCH:
+            batch.append(next(chunks))
+            size += len(batch[-1].output)
+    except BaseException as error:  # handed to the thread that reads
+        return batch, error
+    return batch, None
 
 
 class CompressedStream:
@@ -390,7 +369,7 @@ class CompressedStream:
         self._plain = plain
         self._chunks = _chunks(plain, compression)
         self._alone_after = alone_after  # bytes
-        self._ahead: ChunksAhead | None = None
+        self._is_ahead = False
         self._output = np.empty(0, np.uint8)  # decompressed, not yet asked for
         self._unpacked = 0  # bytes taken from the chunks
         self._position = 0
@@ -415,9 +394,8 @@ class CompressedStream:
         self._output = np.frombuffer(data + self._output.tobytes(), np.uint8)
 
     def _take(self) -> bool:
-        if self._ahead is None and self._unpacked >= self._alone_after and not self._plain.live:
-            self._ahead = ChunksAhead(self._chunks, self._plain.name)
-            self._chunks = iter(self._ahead)
+        if not self._is_ahead and self._unpacked >= self._alone_after and not self._plain.live:
+            self._is_ahead, self._chunks = True, _made_ahead(self._chunks, self._plain.name)
         try:
             chunk = next(self._chunks)
         except Exception as error:
@@ -433,8 +411,7 @@ class CompressedStream:
         return self._position
 
     def close(self) -> None:
-        if self._ahead is not None:
-            self._ahead.close()
+        self._chunks.close()
         self._plain.close()
 
 

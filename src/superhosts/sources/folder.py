@@ -30,16 +30,7 @@ from superhosts.sources.base import CLOCKS, PACE, Clocks, Pace, Source, SourceCo
 from superhosts.sources.capture import CAPTURES
 from superhosts.sources.compression import decompressed
 from superhosts.sources.files import is_finished
-from superhosts.sources.input import (
-    MOST_LINES_HEAD,
-    FileFormat,
-    Span,
-    has_lines,
-    identity_of,
-    read_first,
-    read_head,
-    without_compression,
-)
+from superhosts.sources.input import FileFormat, Input, Span, identity_of, read_first, without_compression
 from superhosts.sources.stream import PlainStream, Stream
 
 _SHORT = 24  # bytes: less than the header of a capture
@@ -130,7 +121,7 @@ class FolderSource(Source):
         tail = _Tail(self, file)
         try:
             with input_border(tail.name):
-                reader = self._format(file).open(tail, self.counters, self.wants)
+                reader = self._format(Input(file.path)).open(tail, self.counters, self.wants)
         except InputError as error:
             if os.path.lexists(file.path):
                 self._taken.add(identity)
@@ -159,13 +150,8 @@ class FolderSource(Source):
             self._bytes += reader.position()
             reader.close()
 
-    def _format(self, file: _File) -> FileFormat:
-        stream = _Still(file).open()
-        try:
-            head = read_head(stream, MOST_LINES_HEAD, has_lines)
-        finally:
-            stream.close()
-        return self._recognise(head, lambda: head) or CAPTURES
+    def _format(self, file: Input) -> FileFormat:
+        return self._recognise(file.head(), file.first_lines) or CAPTURES
 
     def is_over(self, tail: _Tail) -> bool:
         """Return True if a file that was read to its present end is finished; else wait a moment."""
@@ -282,8 +268,8 @@ class FolderSource(Source):
 
     def _first_time(self, file: _File) -> int | None:
         """Return the time of the first packet of a file, None where it has none yet."""
-        wants = replace(self.wants, first_only=True)
-        reader = self._format(file).open(_Still(file), SourceCounters(), wants)
+        found = Input(file.path)
+        reader = self._format(found).open(found, SourceCounters(), replace(self.wants, first_only=True))
         try:
             return read_first(reader)[0]
         finally:
@@ -320,11 +306,16 @@ def _signature(status: os.stat_result) -> tuple[int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-class _Still:
-    def __init__(self, file: _File) -> None:
+class _Tail:
+    """The bytes of a file, which are waited for until the file is finished."""
+
+    def __init__(self, source: FolderSource, file: _File) -> None:
         self.name = str(file.path)
         self.file = file
         self.position = 0
+        self.grew = source.now()  # when it last had more to read
+        self.replaced = False  # by other content
+        self._source = source
 
     def open(self) -> Stream:
         try:
@@ -340,9 +331,15 @@ class _Still:
             raise
 
     def readinto(self, view: memoryview) -> int:
-        """Fill some of `view` and return how much; 0 at the end."""
-        got = self._raw.readinto(view) or 0
+        """Fill some of `view`, waiting for bytes; 0 when the file is finished."""
+        while not (got := self._raw.readinto(view) or 0):
+            if self._source.is_over(self):
+                if self.replaced or not (got := self._raw.readinto(view) or 0):  # it may have grown since
+                    return 0
+                break
         self.position += got
+        self.grew = self._source.now()
+        self._source.read_more()
         return got
 
     def size(self) -> int:
@@ -353,22 +350,3 @@ class _Still:
         if not self._raw.closed:
             self._last_size = self.size()
         self._raw.close()
-
-
-class _Tail(_Still):
-    def __init__(self, source: FolderSource, file: _File) -> None:
-        super().__init__(file)
-        self.grew = source.now()  # when it last had more to read
-        self.replaced = False  # by other content
-        self._source = source
-
-    def readinto(self, view: memoryview) -> int:
-        """Fill some of `view`, waiting for bytes; 0 when the file is finished."""
-        while not (got := super().readinto(view)):
-            if self._source.is_over(self):
-                if self.replaced or not (got := super().readinto(view)):  # it may have grown since
-                    return 0
-                break
-        self.grew = self._source.now()
-        self._source.read_more()
-        return got

@@ -211,6 +211,7 @@ def test_watch_counts_packets_by_reason_and_windows_and_alerts(tmp_path: Path) -
         assert watch.end(signal.SIGTERM) == 128 + signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_a_destination_that_hangs_shows_its_queue(tmp_path: Path) -> None:
     """And never its address, which may hold a secret."""
     capture = write(tmp_path / "a.pcap", three_windows())

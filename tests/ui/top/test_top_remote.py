@@ -114,9 +114,8 @@ def answering(status: int, body: bytes, location: str = "") -> Iterator[str]:
         server.server_close()
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "kind", "words"),
-    [
+def test_other_answers() -> None:
+    cases: list[tuple[int, bytes, type[Exception], str]] = [
         (200, b"<html>", RefusedLinkError, "no view of superhosts answers there"),
         (200, b"[" * 100_000, RefusedLinkError, "no view of superhosts answers there"),
         (200, b"[1]", LinkError, r"not what a view of superhosts answers \(summary\)"),
@@ -124,11 +123,10 @@ def answering(status: int, body: bytes, location: str = "") -> Iterator[str]:
         (404, b"<html>", RefusedLinkError, "HTTP status 404"),
         (500, b"", LinkError, "HTTP status 500"),
         (400, b'{"error": "so\\u001bso"}', UsageError, r"so\\x1bso"),
-    ],
-)
-def test_other_answers(status: int, body: bytes, kind: type[Exception], words: str) -> None:
-    with answering(status, body) as address, pytest.raises(kind, match=words):
-        RemoteFeed(address).summary()
+    ]
+    for status, body, kind, words in cases:
+        with answering(status, body) as address, pytest.raises(kind, match=words):
+            RemoteFeed(address).summary()
 
 
 def test_redirects_are_not_followed() -> None:

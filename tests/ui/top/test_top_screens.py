@@ -412,6 +412,7 @@ async def test_a_host_that_cannot_be_asked_is_told_and_asked_again(
         assert len(hosts(app)) == len(HOSTS)
 
 
+@pytest.mark.slow
 async def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "RETRY", 0.1)
     failures = [LinkError("no answer")] * 3
@@ -430,6 +431,7 @@ async def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.Mo
         await ready(pilot, lambda: "Sites: 4, 1 missing" in lines(app)[0])
 
 
+@pytest.mark.slow
 async def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
     app = TopApp(LocalFeed(make_view()))
     async with driven(app) as pilot:
