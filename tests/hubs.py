@@ -17,6 +17,7 @@ from superhosts.fleet.hub import Hub, HubSettings
 from superhosts.fleet.intake import DEFAULT_LIMITS, Intake, SiteLimits, expected_kinds
 from superhosts.fleet.link import Receipt
 from superhosts.fleet.report import HubReport
+from superhosts.fleet.sites import Roster
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import Settings
@@ -51,7 +52,12 @@ class Node:
         self.archive = archive
         self.store = store(folder / "state", self.said.append, times)
         self.intake = intake(
-            self.store, expected_kinds(kind), self.said.append, archive=archive, limits=limits, grid=options.get("grid")
+            self.store,
+            expected_kinds(kind),
+            Roster(self.said.append, times),
+            archive=archive,
+            limits=limits,
+            grid=options.get("grid"),
         )
         settings = HubSettings(**{"sites": SITES, "late_pause": 0.0, "tidy_every": 0.0, **options})
         self.hub = Hub(

@@ -34,7 +34,7 @@ from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.enrolment import enroll
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
-from superhosts.fleet.sites import MOST_SITES, Quota, Quotas, Roster
+from superhosts.fleet.sites import MOST_SITES, NO_QUOTA, Quota, Quotas, Roster
 from superhosts.pipeline.settings import Settings
 
 MIB = 1 << 20
@@ -48,7 +48,7 @@ def clock() -> FakeTime:
 
 def test_a_minute_can_be_saved_up_and_not_more(clock: FakeTime) -> None:
     said: list[str] = []
-    quotas = Quotas(SMALL, say=said.append, clock=clock.source.steady)
+    quotas = Quotas(SMALL, Roster(said.append, clock.source))
     clock.now += 3600
     assert [quotas.allows("ams", sketches=1) for _ in range(7)] == [True] * 5 + [False] * 2
     assert quotas.allows("fra", sketches=1)
@@ -64,7 +64,7 @@ def test_a_minute_can_be_saved_up_and_not_more(clock: FakeTime) -> None:
 
 
 def test_one_sketch_may_be_larger_than_a_minute_allows(clock: FakeTime) -> None:
-    quotas = Quotas(SMALL, clock=clock.source.steady)
+    quotas = Quotas(SMALL, Roster(times=clock.source))
     assert quotas.allows("ams", bytes=3 * MIB)
     for seconds, allowed in [(60, False), (60, False), (61, True)]:  # three minutes later another one
         clock.now += seconds
@@ -75,10 +75,10 @@ def test_one_sketch_may_be_larger_than_a_minute_allows(clock: FakeTime) -> None:
 
 
 def test_without_a_quota_nothing_waits_and_nothing_is_kept() -> None:
-    quotas = Quotas()
+    quotas = Quotas(NO_QUOTA, Roster())
     assert all(quotas.allows("ams", bytes=1 << 60, sketches=1) for _ in range(1000))
     assert quotas._accounts == {}
-    limited = Quotas(SMALL)
+    limited = Quotas(SMALL, Roster())
     for number in range(2 * MOST_SITES):
         assert limited.allows(f"s{number}", sketches=1)
     assert len(limited._accounts) <= MOST_SITES
@@ -102,7 +102,7 @@ def test_a_site_that_floods_the_hub_waits_and_the_other_does_not(
 ) -> None:
     """The clock of the quota stands still until the test sets it."""
     intake, said = KeepingIntake(tmp_path / "hub"), list[str]()
-    quotas = Quotas(SMALL, say=said.append, clock=clock.source.steady)
+    quotas = Quotas(SMALL, Roster(said.append, clock.source))
     receiver = NatsReceiver(
         broker.options,
         said.append,
@@ -140,7 +140,7 @@ def test_a_site_that_floods_the_hub_waits_and_the_other_does_not(
 
 def test_messages_that_are_no_pieces_count_too(tmp_path: Path, broker: Broker, clock: FakeTime) -> None:
     intake = KeepingIntake(tmp_path / "hub")
-    quotas = Quotas(Quota(bytes=40 * 4096), clock=clock.source.steady)
+    quotas = Quotas(Quota(bytes=40 * 4096), Roster(times=clock.source))
     receiver = NatsReceiver(
         broker.options, print, cap=broker.cap, admitted=broker.admitted, quotas=quotas, patience=Patience(pause=0.05)
     )
@@ -159,8 +159,8 @@ def test_messages_that_are_no_pieces_count_too(tmp_path: Path, broker: Broker, c
 
 def test_files_of_a_site_over_its_quota_wait_in_the_folder(tmp_path: Path, clock: FakeTime) -> None:
     node, said = Node(tmp_path, sites=("ams", "fra")), list[str]()
-    roster = Roster()
-    quotas = Quotas(Quota(sketches=2), roster=roster, say=said.append, clock=clock.source.steady)
+    roster = Roster(said.append, clock.source)
+    quotas = Quotas(Quota(sketches=2), roster)
     receiver = FileReceiver(tmp_path / "link", said.append, settle=0.0, quotas=quotas)
     for number in range(4):
         write_parcel(make_sketch("ams", number), tmp_path / "link" / "ams")

@@ -86,7 +86,7 @@ def hub(options: HubOptions) -> None:
         parts.enter_context(hold_folder(options.state))
         store = WindowStore(options.state, tell)
         grid, roster = plan.settings.grid, known_sites(options.state)
-        intake = Intake(store, expected_kinds(plan.traffic), tell, archive=plan.archive, grid=grid, roster=roster)
+        intake = Intake(store, expected_kinds(plan.traffic), roster, archive=plan.archive, grid=grid)
         upstream = None
         if options.to is not None or plan.upward is not None:
             upstream = Spool(options.state / "up", options.site, cap=parse_size(options.spool_cap), say=tell)
@@ -217,7 +217,7 @@ def _open_receiver(
         largest_sketch(traffic),
         Quota(parse_size(options.quota_bytes), parse_count(options.quota_sketches)),
     )
-    quotas = Quotas(quota, roster=roster, say=tell)
+    quotas = Quotas(quota, roster)
     if options.from_folder is not None:
         place = find_place(options.from_folder, "--from")
         return FileReceiver(place, tell, largest=largest, quotas=quotas), {}

@@ -36,7 +36,7 @@ from superhosts.fleet.link import (
     retry_delay,
 )
 from superhosts.fleet.names import SketchId, check_site
-from superhosts.fleet.sites import Quotas, SiteLog
+from superhosts.fleet.sites import NO_QUOTA, Quotas, Roster
 from superhosts.fleet.spool import Spool
 
 if TYPE_CHECKING:
@@ -152,9 +152,9 @@ class FileReceiver:
         """Receive sketches of at most `largest` bytes, of each site as many as its quota allows."""
         self._store = _as_store(where, "--from")
         self.counters = FileCounters()
-        self._say = SiteLog(say, clock=clock)
+        self._quotas = Quotas(NO_QUOTA, Roster(say)) if quotas is None else quotas
+        self._say = self._quotas.roster.log
         self._settle, self._largest, self._clock = settle, largest, clock
-        self._quotas = Quotas() if quotas is None else quotas
         self._status = LinkStatus(str(self._store), say, self.counters)
         self._ignored: set[PurePath] = set()
         self._bad: dict[PurePath, _Bad] = {}  # files with wrong checksums

@@ -27,9 +27,9 @@ from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
 from superhosts.detectors.stored import Kind, Stored, check_alike
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError, VersionError
 from superhosts.fleet.archive import Archive
-from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.names import SketchId, check_site, parse_window_name, site_named, site_of
-from superhosts.fleet.sites import Roster, SiteLog
+from superhosts.fleet.sites import Roster
 from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import Settings
@@ -81,12 +81,11 @@ class Intake:
         self,
         store: WindowStore,
         expected: dict[int, Kind],
-        say: Say,
+        roster: Roster,
         *,
         archive: Archive | None = None,
         limits: SiteLimits = DEFAULT_LIMITS,
         grid: Grid | None = None,
-        roster: Roster | None = None,
     ) -> None:
         self.folder = store.incoming
         self.counters = IntakeCounters()
@@ -94,8 +93,7 @@ class Intake:
         self._store, self._expected, self._archive = store, expected, archive
         self._grid = grid  # None: windows of any length
         self.senders: Callable[[], Collection[str]] = tuple  # the sites that send to this hub directly, as far as known
-        self.roster = Roster(say, store.times) if roster is None else roster
-        self._say = SiteLog(say, clock=store.times.steady)
+        self.roster, self._say = roster, roster.log
         self._checked: set[str] = set()  # windows whose union fits this hub's settings
         with store.lock:
             self._shares = Shares(store, limits)

@@ -9,10 +9,8 @@ of the last few messages the quickest counts: a slow network or a busy hub makes
 
 from __future__ import annotations
 
-import contextlib
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +34,47 @@ RECENT = 5  # messages of which the quickest counts
 ENOUGH = 3  # messages before a clock is judged
 LATEST = 1e11  # seconds since 1970; no clock shows more
 WRONG = 5.0  # seconds that a clock may differ; less hardly moves pairs to another window
+
+
+@dataclass
+class _Lines:
+    since: float
+    said: int = 0
+    left_out: int = 0
+
+
+class SiteLog:
+    """Logs the first few lines about a site and a kind of problem, then how many more there were in that minute.
+
+    The next line logs that number, or the main loop, which calls `flush`. Safe to use from several threads.
+    """
+
+    def __init__(self, say: Say, clock: Callable[[], float]) -> None:
+        self._say, self._clock = say, clock
+        self._lock = threading.Lock()
+        self._accounts: dict[tuple[str, str], _Lines] = {}
+
+    def __call__(self, site: str, kind: str, text: str) -> None:
+        self.flush()
+        with self._lock:
+            subject = (site, kind)
+            if subject not in self._accounts and len(self._accounts) >= MAX_SUBJECTS:
+                subject = ("other sites", kind)
+            account = self._accounts.setdefault(subject, _Lines(self._clock()))
+            if account.said >= LINES_PER_MINUTE:
+                account.left_out += 1
+                return
+            account.said += 1
+        self._say(text)
+
+    def flush(self) -> None:
+        """Log how many lines were left out in the minutes that have ended."""
+        with self._lock:
+            over = [subject for subject, each in self._accounts.items() if self._clock() - each.since >= MINUTE]
+            left_out = {subject: self._accounts.pop(subject).left_out for subject in over}
+        for (site, kind), count in left_out.items():
+            if count:
+                self._say(f"{site}: {count:,} more in a minute: {kind}")
 
 
 @dataclass
@@ -70,9 +109,9 @@ class Roster:
     """All sites of a hub. Safe to use from several threads."""
 
     def __init__(self, say: Say = lambda text: None, times: TimeSource = THIS_MACHINE) -> None:
+        self.times = times
+        self.log = SiteLog(say, times.steady)
         self._sites: dict[str, Site] = {}
-        self._times = times
-        self._say = SiteLog(say, clock=times.steady)
         self._lock = threading.Lock()
 
     @contextmanager
@@ -82,7 +121,7 @@ class Roster:
             found = self._sites.get(site) or Site()
             if site in self._sites or len(self._sites) < MOST_SITES:
                 self._sites[site] = found
-            found.seen = self._times.wall()
+            found.seen = self.times.wall()
             yield found
 
     def told(self, site: str, version: str | None, sent: int | None, spool: tuple[int, int] | None) -> None:
@@ -91,7 +130,7 @@ class Roster:
             found.version = version
             found.spool_sketches, found.spool_bytes = spool or (None, None)
             if sent is not None:
-                found.lags.append(self._times.wall() - sent / SECOND)
+                found.lags.append(self.times.wall() - sent / SECOND)
             offset, wrong = found.clock, is_wrong(found.clock)
             if offset is None or wrong == found.clock_said:
                 return
@@ -99,13 +138,13 @@ class Roster:
             judged = [each for each in self._sites.values() if each.clock is not None]
             alike = sum(is_wrong(each.clock) for each in judged)
         if not wrong:
-            self._say(site, "clocks", f"the clock of {site} agrees with this hub's again")
+            self.log(site, "clocks", f"the clock of {site} agrees with this hub's again")
             return
         way = "ahead of" if offset > 0 else "behind"
         who = "this hub's own clock may be wrong, as most sites differ" if alike > 1 and 2 * alike > len(judged) else ""
         advice = who or "its windows are not those of the other sites: run NTP there"
         text = f"CLOCK OF {site}: {abs(offset):,.0f} s {way} this hub's; {advice}"
-        self._say(site, "clocks", Notice(text, "clock-of", WARNING))
+        self.log(site, "clocks", Notice(text, "clock-of", WARNING))
 
     def accepted(self, sketch_id: SketchId) -> None:
         with self._heard(sketch_id.site) as found:
@@ -127,7 +166,7 @@ class Roster:
             before, found.mismatch = found.mismatch, why
         if why and why != before:
             text = f"NOT TAKEN from {site}: {why}; its sketches wait there"
-            self._say(site, "edges of another version", Notice(text, "not-taken", WARNING))
+            self.log(site, "edges of another version", Notice(text, "not-taken", WARNING))
 
     def taken(self) -> dict[str, float]:
         """Return when a sketch of each site was accepted last, in seconds since 1970; not of those refused."""
@@ -203,18 +242,9 @@ class Quotas:
     taken when nothing else was for a minute. Safe to use from several threads.
     """
 
-    def __init__(
-        self,
-        quota: Quota = NO_QUOTA,
-        *,
-        roster: Roster | None = None,
-        say: Say = lambda text: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.quota = quota
-        self.roster = Roster() if roster is None else roster
-        self._say = SiteLog(say, clock=clock)
-        self._clock = clock
+    def __init__(self, quota: Quota, roster: Roster) -> None:
+        self.quota, self.roster = quota, roster
+        self._clock = roster.times.steady
         self._accounts: dict[str, _Account] = {}
         self._lock = threading.Lock()
 
@@ -231,7 +261,7 @@ class Quotas:
             account.slowed = self._clock()
         self.roster.slowed(site)
         said = Notice(f"SLOWED: {site} is over its quota, {self.quota}; the rest waits", "slowed", WARNING)
-        self._say(site, "times over its quota", said)
+        self.roster.log(site, "times over its quota", said)
         return False
 
     def give_back(self, site: str, bytes: int) -> None:
@@ -258,71 +288,3 @@ class Quotas:
             found = self._accounts.get(site)
             slowed = found is not None and found.slowed is not None and self._clock() - found.slowed < MINUTE
         return f"this site is over its quota, {self.quota}: its sketches wait" if slowed else ""
-
-
-@dataclass
-class _Lines:
-    since: float
-    said: int = 0
-    left_out: int = 0
-
-
-def start_timer(seconds: float, work: Callable[[], None]) -> None:
-    """Do some work later, in a thread that does not keep the process alive."""
-    timer = threading.Timer(seconds, work)
-    timer.daemon = True
-    timer.start()
-
-
-class SiteLog:
-    """Logs the first few lines about a site and a kind of problem, then how many more there were in that minute."""
-
-    def __init__(
-        self,
-        say: Say,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        start_timer: Callable[[float, Callable[[], None]], None] = start_timer,
-    ) -> None:
-        self._say, self._clock, self._start_timer = say, clock, start_timer
-        self._lock = threading.Lock()
-        self._accounts: dict[tuple[str, str], _Lines] = {}
-        self._has_timer = False
-
-    def __call__(self, site: str, kind: str, text: str) -> None:
-        self.flush()
-        with self._lock:
-            subject = (site, kind)
-            if subject not in self._accounts and len(self._accounts) >= MAX_SUBJECTS:
-                subject = ("other sites", kind)
-            account = self._accounts.setdefault(subject, _Lines(self._clock()))
-            if account.said >= LINES_PER_MINUTE:
-                account.left_out += 1
-                self._wake()
-                return
-            account.said += 1
-        self._say(text)
-
-    def flush(self) -> None:
-        """Log how many lines were left out in the minutes that have ended."""
-        with self._lock:
-            over = [subject for subject, each in self._accounts.items() if self._clock() - each.since >= MINUTE]
-            left_out = {subject: self._accounts.pop(subject).left_out for subject in over}
-            self._wake()
-        for (site, kind), count in left_out.items():
-            if count:
-                self._say(f"{site}: {count:,} more in a minute: {kind}")
-
-    def _wake(self) -> None:
-        """Start a timer that logs at the end of the minute what was left out, even when no more lines come."""
-        if self._has_timer:
-            return
-        if ends := [each.since + MINUTE for each in self._accounts.values() if each.left_out]:
-            with contextlib.suppress(RuntimeError):  # If no thread can be started now, the next line tries again.
-                self._start_timer(max(0.0, min(ends) - self._clock()), self._ring)
-                self._has_timer = True
-
-    def _ring(self) -> None:
-        with self._lock:
-            self._has_timer = False
-        self.flush()

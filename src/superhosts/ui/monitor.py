@@ -380,7 +380,7 @@ def observe_hub(
     """Observe a hub. It is ready when its link works, whatever it has to merge and to report first."""
     windows = Backlog("windows of earlier runs that are reported", hub.due, tell)
     arrived = Backlog("what waited on the link at the start", receiver.earlier, tell)
-    monitor.on_beat += [windows.tell, arrived.tell]
+    monitor.on_beat += [windows.tell, arrived.tell, intake.roster.log.flush]
     sites = Sites(intake.roster.taken, hub.settings.sites)
 
     def note(report: HubReport) -> None:

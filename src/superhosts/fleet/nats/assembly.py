@@ -27,12 +27,12 @@ from superhosts.core.text import printable
 from superhosts.core.units import SECOND, format_size
 from superhosts.errors import UsageError
 from superhosts.fleet.intake import Intake
-from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, Say, retry_delay
+from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt, retry_delay
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats import messages
 from superhosts.fleet.nats.connection import Link
 from superhosts.fleet.nats.messages import Chunk
-from superhosts.fleet.sites import Quotas, SiteLog
+from superhosts.fleet.sites import Quotas
 
 ACK, NEVER = b"+ACK", b"+TERM"
 MAX_ARRIVING = 32  # sketches of one site that may arrive at once
@@ -156,7 +156,6 @@ class Assembler:
 
     def __init__(
         self,
-        say: Say,
         quotas: Quotas,
         admitted: Admitted,
         clock: Callable[[], float],
@@ -167,7 +166,7 @@ class Assembler:
         """No sketch has more than `largest` bytes."""
         self.quotas, self.roster, self.admitted, self.clock = quotas, quotas.roster, admitted, clock
         self.counters = ReceiveCounters()
-        self.say = SiteLog(say, clock=clock)
+        self.say = self.roster.log
         self.link: Link | None = None
         self.largest, self._patience = largest, patience
         self._last_complaint = ""

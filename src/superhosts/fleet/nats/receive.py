@@ -31,7 +31,7 @@ from superhosts.fleet.nats import messages
 from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, Admitted, Assembler, Patience
 from superhosts.fleet.nats.connection import Link, LinkDownError, UnfitServerError, connect, keep_connected, race
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.sites import Quotas, Roster
+from superhosts.fleet.sites import NO_QUOTA, Quotas, Roster
 
 BATCH = 32  # pieces requested from the server at once: 16 MiB of memory
 PULL = 20.0  # seconds that a request for pieces is valid
@@ -206,8 +206,8 @@ class NatsReceiver:
         options.check()
         self._options, self._say = options, say
         self._owner, self._cap, self._ack_wait = owner, cap, ack_wait
-        quotas = Quotas(roster=Roster(say)) if quotas is None else quotas
-        self.assembler = Assembler(say, quotas, admitted, clock, largest=largest, patience=patience)
+        quotas = Quotas(NO_QUOTA, Roster(say)) if quotas is None else quotas
+        self.assembler = Assembler(quotas, admitted, clock, largest=largest, patience=patience)
         self.counters = self.assembler.counters
         self._status = LinkStatus(f"the link to {options.shown}", say, self.counters)
         self._earlier: tuple[api.StreamState, api.StreamState] | None = None  # of the queue: at the start, and now
