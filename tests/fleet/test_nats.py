@@ -41,6 +41,7 @@ from brokers import (
     server_pid,
     settle,
 )
+from fleets import make_sketch
 from hubs import FakeTime, WatchedIntake
 from processes import DEADLINE
 from superhosts.errors import UsageError
@@ -122,10 +123,8 @@ def test_sketches_of_several_sites_arrive_as_they_were(tmp_path: Path, broker: B
         running(senders["fra"].run, spools["fra"]),
     ):
         eventually(lambda: not any(spool.waiting() for spool in spools.values()))
-        late = noise(spools["ams"].folder, "ams", 99, 10)
+        late = spools["ams"].put(make_sketch("ams", 99))
         sent[late.name] = late.read_bytes()
-        with spools["ams"].changed:
-            spools["ams"].changed.notify_all()
         eventually(lambda: not spools["ams"].waiting())  # woken, not found by looking
     assert contents(intake) == sent
     assert sorted(intake.calls) == sorted((name, name.split("-")[2]) for name in sent)

@@ -36,7 +36,8 @@ from superhosts.fleet.spool import Spool
 
 TOGETHER = 4  # sketches to send at once
 FIRST_ASK = 1.0  # seconds before the second question over a connection; then twice as long each time
-LOOK_EVERY = 1.0  # seconds between two looks at the spool, unless it reports a new sketch
+LOOK_EVERY = 1.0  # seconds between two looks at the spool, unless it has a new sketch
+SPOOL_POLL = 0.1  # seconds between two looks at the number of sketches that were spooled
 IN_TRANSIT = 8  # pieces in transit at once
 STORED = 300.0  # seconds for the server to confirm that it has stored a piece, over the slowest connection
 ATTEMPTS = 3  # attempts to send a piece before the connection is given up
@@ -98,23 +99,9 @@ class NatsSender:
 
     async def _run(self, spool: Spool, stop: threading.Event) -> None:
         self._spool, self._wake = spool, asyncio.Event()
-        loop, over = asyncio.get_running_loop(), threading.Event()
-
-        def listen() -> None:
-            with spool.changed:
-                while not over.is_set():
-                    if spool.changed.wait(0.2) and not over.is_set():
-                        loop.call_soon_threadsafe(self._wake.set)
-
-        listener = threading.Thread(target=listen, name="spool", daemon=True)
-        listener.start()
-        try:
-            await keep_connected(
-                lambda: self._session(stop), stop, self._status, lambda: _windows(spool), self._options.timing
-            )
-        finally:
-            over.set()
-            await asyncio.to_thread(listener.join)
+        await keep_connected(
+            lambda: self._session(stop), stop, self._status, lambda: _windows(spool), self._options.timing
+        )
 
     async def _session(self, stop: threading.Event) -> None:
         for each in self._progress.values():  # the tasks of the last connection have ended
@@ -141,6 +128,7 @@ class NatsSender:
             sending: dict[str, asyncio.Task[None]] = {}
             while True:
                 self._wake.clear()
+                spooled = self._spool.counters.spooled
                 for name in [name for name, task in sending.items() if task.done()]:
                     del sending[name]
                 paths = await asyncio.to_thread(self._spool.waiting)
@@ -148,11 +136,15 @@ class NatsSender:
                     del self._progress[name]
                 for path in self._due(paths, self._together - len(sending)):
                     sending[path.name] = group.create_task(self._send(link, path))
-                try:
-                    async with asyncio.timeout(self._look_every):
-                        await self._wake.wait()
-                except TimeoutError:
-                    continue
+                await self._wait_for_work(spooled)
+
+    async def _wait_for_work(self, spooled: int) -> None:
+        """Wait for a receipt, for the end of a transfer, for a new sketch in the spool, or for the next look at it."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._look_every
+        while not self._wake.is_set() and self._spool.counters.spooled == spooled and loop.time() < until:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), SPOOL_POLL)
 
     def _due(self, paths: list[Path], room: int) -> list[Path]:
         """Return the sketches to send now, oldest first."""
