@@ -34,18 +34,6 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_the_queue_of_a_release_without_accounts_is_dropped_and_said_once(tmp_path: Path) -> None:
-    said: list[str] = []
-    old = tmp_path / "broker" / "store" / "jetstream" / "$G"
-    (old / "streams" / "superhosts").mkdir(parents=True)
-    for _ in range(2):
-        with make_broker(tmp_path / "broker", said):
-            assert not old.exists()
-    (line,) = said
-    assert "queue of an earlier release is dropped" in line
-    assert str(old) in line
-
-
 def test_it_comes_up_with_a_synced_store_and_goes_away(tmp_path: Path) -> None:
     said: list[str] = []
     with make_broker(tmp_path / "broker", said) as broker:

@@ -144,10 +144,6 @@ class Broker:
         self._failure = None
         self._lock = hold_folder(self.folder)
         end_leftover(self.folder / "nats.pid", self._config, self._say)
-        queue = self.folder / "store" / "jetstream" / "$G"
-        if queue.exists():  # of a release without accounts
-            shutil.rmtree(queue, ignore_errors=True)
-            self._say(f"{queue}: the queue of an earlier release is dropped; edges send again what was in it")
         self._port = self._port or free_port(self._host)
         self._write_config()
         self._thread = threading.Thread(target=self._keep, args=(binary,), name="broker", daemon=True)
