@@ -21,12 +21,10 @@ from forging import take_apart
 from hubs import SITES, FakeTime, Node, make_archive, three, union_of
 from superhosts.core.pairs import HostKeys, Part
 from superhosts.core.results import Selection
-from superhosts.cubefile import container as sketchfile
 from superhosts.cubefile.container import VERSION
 from superhosts.errors import HalfMergedError, MergeError
 from superhosts.fleet.filelink import FileReceiver, FileSender
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
-from superhosts.fleet.names import SketchId
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
@@ -481,19 +479,6 @@ def test_a_window_taken_back_is_said_and_not_retired_before_its_sketch_is_in(tmp
     assert [report.revision for report in node.reports] == [1, 2]
     assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(first, second))
     assert "20261114T120000Z-5m: restored from the archive for a sketch of fra" in node.said
-
-
-def test_parts_that_no_edge_makes_are_refused(node: Node):
-    fresh = node.folder / "fresh.cube"
-    make_sketch("ams").save(fresh)
-    with sketchfile.CubeReader(fresh) as reader:
-        (part,), arrays = reader.header["parts"], reader.arrays()
-    names = {"window": list(window(0)), "sites": ["ams"], "counters": []}
-    sketchfile.write(fresh, {**names, "parts": [{**part, "side": "side0"}]}, arrays)
-    path = fresh.rename(node.folder / SketchId.of(fresh, "ams", window(0)).name)
-    receipt = node.arrive(path, "ams")
-    assert receipt.verdict == REFUSED
-    assert "side" in receipt.reason
 
 
 def test_a_sites_sketch_that_rots_after_the_first_report_does_not_stop_the_next(tmp_path: Path):

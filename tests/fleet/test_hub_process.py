@@ -297,19 +297,6 @@ def test_lines_that_standard_error_never_got_are_counted_and_that_is_said():
     assert log.status() == {"waiting": 0, "dropped": 2}
 
 
-def test_a_log_on_a_full_disk_counts_what_is_lost():
-    stream = HeldStream()
-    stream.open.set()
-    stream.fails = True
-    log = Log(stream)
-    log.write("lost")
-    assert log.close(patience=600.0)
-    stream.fails = False
-    log.write("kept")
-    assert log.close(patience=600.0)
-    assert stream.getvalue() == "superhosts: log lines lost on standard error: 1\nkept\n"
-
-
 def test_text_for_standard_output_is_written_whole_and_a_cut_line_is_ended(monkeypatch: pytest.MonkeyPatch):
     read, write = os.pipe()
     out = Unbuffered(write)

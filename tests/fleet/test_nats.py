@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from brokers import (
     settle,
 )
 from fleets import make_sketch
-from hubs import FakeTime, WatchedIntake
+from hubs import FakeTime
 from processes import DEADLINE
 from superhosts.errors import UsageError
 from superhosts.fleet.link import RESEND, LinkStatus, Receipt
@@ -57,17 +57,6 @@ from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.spool import Spool
 
 CHUNK = 512 << 10
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with make_broker(tmp_path / "broker", []) as started:
-        yield started
-
-
-@pytest.fixture
-def intake(tmp_path: Path) -> KeepingIntake:
-    return KeepingIntake(tmp_path / "hub")
 
 
 def make_sender(broker: Broker, site: str, said: list[str] | None = None, **options: Any) -> NatsSender:
@@ -192,35 +181,6 @@ def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, inta
     assert (receiver.counters.corrupt, receiver.counters.sketches) == (1, 1)
     assert (sender.counters.resends, sender.counters.sketches) == (1, 2)
     assert spool.counters.damaged == 0
-
-
-@pytest.mark.slow
-def test_a_broker_killed_while_sending_loses_nothing(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
-    spool = make_spool(tmp_path / "spool", "ams")
-    sent = fill(spool, "ams", 12, 2_000_000)
-    heard: list[str] = []
-    receiver = make_receiver(broker)
-    sender = make_sender(broker, "ams", heard, ask_every=0.5)  # receipts die with the broker: the edge has to ask
-    killed = threading.Event()
-
-    def half(path: Path, name: str, site: str) -> Receipt:
-        assert len(intake.calls) < 6 or killed.wait(DEADLINE)
-        return intake.accept(path, name, site)
-
-    with running(receiver.run, WatchedIntake(intake, half)), running(sender.run, spool):
-        for round_ in (1, 2):
-            eventually(lambda target=round_ * 12: receiver.counters.chunks >= target)
-            pid = server_pid(broker)
-            assert pid is not None
-            os.kill(pid, signal.SIGKILL)
-            eventually(lambda pid=pid: server_pid(broker) not in (None, pid))
-        assert spool.waiting()  # it was in the middle
-        killed.set()
-        eventually(lambda: not spool.waiting())
-        eventually(lambda: heard[-1].endswith("works again"))
-    assert contents(intake) == sent
-    assert sender.counters.connects >= 2
-    assert any("does not work" in line and "wait" in line for line in heard)
 
 
 @pytest.mark.slow
@@ -500,15 +460,6 @@ def test_a_link_that_fails_in_two_ways_in_turn_is_said_twice() -> None:
     assert said[2:] == ["the link to nats://hub:4222 works again"]
     status.down("one")
     assert len(said) == 4
-
-
-@pytest.fixture
-def guarded(tmp_path: Path) -> Iterator[Broker]:
-    """A broker with two enrolled sites."""
-    for site in ("ams", "fra"):
-        enroll(tmp_path / "broker", site)
-    with make_broker(tmp_path / "broker", []) as started:
-        yield started
 
 
 def test_a_key_of_another_site_is_said(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -16,7 +15,6 @@ from brokers import (
     as_client,
     as_site,
     eventually,
-    make_broker,
     make_spool,
     noise,
     receiving,
@@ -31,7 +29,6 @@ from superhosts.fleet.names import SketchId
 from superhosts.fleet.nats.assembly import Patience
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.credentials import NatsOptions
-from superhosts.fleet.nats.enrolment import enroll
 from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.sites import MOST_SITES, NO_QUOTA, Quota, Quotas, Roster
@@ -85,11 +82,8 @@ def test_without_a_quota_nothing_waits_and_nothing_is_kept() -> None:
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    for site in ("ams", "fra"):
-        enroll(tmp_path / "broker", site)
-    with make_broker(tmp_path / "broker", []) as started:
-        yield started
+def broker(guarded: Broker) -> Broker:
+    return guarded
 
 
 def sites_of(intake: KeepingIntake) -> list[str]:

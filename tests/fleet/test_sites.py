@@ -22,7 +22,6 @@ from brokers import (
     KeepingIntake,
     as_client,
     eventually,
-    make_broker,
     make_spool,
     noise,
     pieces,
@@ -46,12 +45,6 @@ from superhosts.fleet.nats.send import NatsSender
 from superhosts.fleet.sites import ENOUGH, MOST_SITES, RECENT, Roster
 
 NOW = 1_794_657_600.0
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    with make_broker(tmp_path / "broker", []) as started:
-        yield started
 
 
 @pytest.fixture

@@ -276,23 +276,6 @@ def test_one_window_that_cannot_be_tidied_does_not_keep_the_others(tmp_path: Pat
     assert list(node.hub.status()["stuck"]) == [f"NOT TIDIED: {KEY}"]
 
 
-def test_counters_of_many_sketches_do_not_burst_the_union(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One site sends sketch after sketch with counters of its own: its window is reported like the others."""
-    monkeypatch.setattr("superhosts.sketch.sketch.MOST_NOTES", 50)
-    monkeypatch.setattr(sketchfile, "MAX_HEADER", 12_000)
-    node = Node(tmp_path, grace=0.0)
-    for base in range(5):
-        sketch = make_sketch("fra", base=1000 * base)
-        (entry,) = sketch.entries
-        sketch.entries = [{**entry, "pairs": 100 * base + number} for number in range(40)]
-        assert node.send(sketch).verdict == MERGED
-        node.hub.step()
-    node.step(make_sketch("ams", 1))
-    assert node.hub.status()["stuck"] == {}
-    assert node.reports[-1].window == window(1)
-    assert len(node.reports) == 6
-
-
 def test_files_may_be_set_aside_while_the_status_is_made(tmp_path: Path):
     """Receivers set files aside in threads of their own, while the hub lists them."""
     quarantine = Quarantine(lambda text: None)

@@ -90,11 +90,6 @@ def servers(tmp_path: Path) -> Iterator[Servers]:
         server.kill()
 
 
-@pytest.fixture
-def intake(tmp_path: Path) -> KeepingIntake:
-    return KeepingIntake(tmp_path / "intake")
-
-
 def receiver_at(options: NatsOptions, said: list[str]) -> NatsReceiver:
     return NatsReceiver(options, said.append, cap=256 * MIB)
 
