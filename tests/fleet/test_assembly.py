@@ -104,7 +104,7 @@ def test_a_sketch_may_begin_again_while_its_first_beginning_is_removed(tmp_path:
         await giving_up
         for piece in others:
             await arrival.take(piece)
-        await arrival.receiver.assembler.jobs.finish()
+        await arrival.receiver.assembler.finish()
 
     asyncio.run(main())
     assert arrival.receiver.counters.corrupt == 0
@@ -129,7 +129,7 @@ def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(
         await arrival.receiver.assembler.look_after()
         writing.go_on()
         await taking
-        await arrival.receiver.assembler.jobs.finish()
+        await arrival.receiver.assembler.finish()
 
     asyncio.run(main())
     assert arrival.intake.calls == []
@@ -236,7 +236,7 @@ def test_interleaved_pieces_of_300_sites_take_little_memory(tmp_path: Path, arri
                 with path.open("rb") as file:
                     file.seek(number * step)
                     await arrival.take((Chunk(path.name, number, step, size), file.read(step)), site)
-        await arrival.receiver.assembler.jobs.finish()
+        await arrival.receiver.assembler.finish()
 
     with little_memory(300 * size // 6):
         asyncio.run(main())

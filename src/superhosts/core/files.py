@@ -159,12 +159,21 @@ def hold_folder(folder: Path) -> IO[str]:
 
 
 def _open_lock(path: Path) -> IO[str]:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    file = os.fdopen(handle, "w")
+    return os.fdopen(_open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW), "w")
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a plain file, to which no link leads, to read."""
+    return os.fdopen(_open_plain(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
+
+
+def _open_plain(path: Path, flags: int) -> int:
+    """Open a plain file. Raise OSError (EINVAL) for anything else, on which opening or reading could block."""
+    handle = os.open(path, flags | os.O_NONBLOCK, 0o600)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
+        os.close(handle)
         raise OSError(errno.EINVAL, "not a plain file", str(path))
-    return file
+    return handle
 
 
 def make_private(path: Path) -> None:
@@ -195,14 +204,10 @@ def copy_durably(source: Path, target: Path, *, shared: bool = False) -> None:
 
 
 def copy_synced(source: Path, target: Path, *, shared: bool = False) -> None:
-    handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(handle, "rb") as read:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "not a plain file", str(source))
-        with open_fresh(target, shared=shared) as write:
-            shutil.copyfileobj(read, write, 1 << 20)
-            write.flush()
-            sync(write.fileno())
+    with open_plain(source) as read, open_fresh(target, shared=shared) as write:
+        shutil.copyfileobj(read, write, 1 << 20)
+        write.flush()
+        sync(write.fileno())
 
 
 def make_folder(folder: Path) -> None:
@@ -291,11 +296,13 @@ def parse_json(path: Path) -> Any:
 
 
 def _read_plain(path: Path) -> bytes:
-    """Read a plain file. Raise ValueError for anything else, on which opening or reading could block."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise ValueError(f"{path}: not a plain file")
+    """Read a plain file. Raise ValueError for anything else."""
+    try:
+        handle = _open_plain(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise ValueError(f"{path}: not a plain file") from None
+        raise
     with os.fdopen(handle, "rb") as file:
         return file.read()
 

@@ -6,9 +6,7 @@ methods raise OSError if the store does not work now, and may be repeated.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 from superhosts.core.files import (
     copy_durably,
     open_fresh,
+    open_plain,
     remove_or_set_aside,
     set_aside,
     sync,
@@ -111,11 +110,11 @@ class FolderStore:
 
     def fetch(self, path: PurePath, target: Path, most: int) -> bool:
         """Copy a sketch of at most `most` bytes to this machine's disk; return False if it is none."""
-        with _open_plain(Path(path)) as read:
+        with open_plain(Path(path)) as read:
             return copy_bounded(read, target, most)
 
     def read(self, path: PurePath, most: int) -> bytes:
-        with _open_plain(Path(path)) as file:
+        with open_plain(Path(path)) as file:
             return file.read(most)
 
     def write(self, path: PurePath, content: dict[str, Any]) -> None:
@@ -304,15 +303,6 @@ def copy_bounded(read: BinaryIO, target: Path, most: int) -> bool:
 
 def _is_site(path: Path) -> bool:
     return path.is_dir() and path.name[0] != "."
-
-
-def _open_plain(path: Path) -> BinaryIO:
-    """Open a file in a folder to which others write, without following links or blocking on a FIFO."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise OSError(errno.EINVAL, "not a plain file", str(path))
-    return os.fdopen(handle, "rb")
 
 
 def _state(info: dict[str, Any]) -> tuple[object, ...]:

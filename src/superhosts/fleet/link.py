@@ -97,7 +97,6 @@ class Backlog:
         self._every, self._clock = every, clock
         self._first: frozenset[str] | None = None
         self._next = clock() + every
-        self._told = -1  # how many were left at the last line
         self.left()
 
     def left(self) -> tuple[int, int]:

@@ -82,32 +82,6 @@ class ReceiveCounters:
     down: str = ""  # why the link does not work; empty while it does
 
 
-class Jobs:
-    """The tasks that are running, and the turns of sites."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # those in use
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def turn(self, site: str) -> asyncio.Lock:
-        """Return the lock that lets one sketch of a site be handed in at a time."""
-        return self._turns.setdefault(site, asyncio.Lock())
-
-    async def wait(self, timeout: float) -> None:
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=timeout)
-
-    async def finish(self) -> None:
-        """Wait until all work is done, and raise its errors."""
-        while self._tasks:
-            await asyncio.gather(*self._tasks)
-
-
 @dataclass
 class Assembly:
     path: Path  # of its own, as a sketch may begin again while an earlier file of it is removed
@@ -152,7 +126,7 @@ class Assembly:
 
 
 class Assembler:
-    """Assembles the sketches of all sites; holds what the parts of one receiver share: counters, log, jobs, link."""
+    """Assembles the sketches of all sites; holds what the parts of one receiver share: counters, log, link."""
 
     def __init__(
         self,
@@ -173,11 +147,22 @@ class Assembler:
 
     def begin(self, intake: Intake) -> None:
         """Forget all arriving sketches, and hand in to this intake from now on."""
-        self.jobs = Jobs()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # of sites; those in use
         self.assemblies: dict[str, Assembly] = {}  # by the name of the sketch
         self._intake, self._begun = intake, 0
         self._accepting, self._answering = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(ANSWERS_AT_ONCE)
         self._asking: set[str] = set()  # sites with a question that is being answered; an edge asks one at a time
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self, timeout: float | None = None) -> None:
+        """Wait until the sketches that are being handed in have their receipts, and questions their answers."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout)
 
     def is_admitted(self, site: str) -> bool:
         admitted = self.admitted()
@@ -334,11 +319,12 @@ class Assembler:
 
     def _hand_in(self, assembly: Assembly) -> None:
         assembly.retry = None
-        self.jobs.start(self._finish(assembly))
+        self._start(self._finish(assembly))
 
     async def _finish(self, assembly: Assembly) -> None:
         """Hand in a complete sketch, and send the receipt."""
-        async with self.jobs.turn(assembly.site), self._accepting:
+        turn = self._turns.setdefault(assembly.site, asyncio.Lock())
+        async with turn, self._accepting:
             try:
                 receipt = await asyncio.to_thread(assembly.hand_in, self._intake)
             except Exception as error:  # no sketch may stop the hub
@@ -402,7 +388,7 @@ class Assembler:
             self.counters.unanswered += 1
         else:
             self._asking.add(site)
-            self.jobs.start(self._answer(site, message))
+            self._start(self._answer(site, message))
 
     async def _answer(self, site: str, message: Msg) -> None:
         try:

@@ -258,7 +258,7 @@ class NatsReceiver:
         async def main() -> None:
             self.assembler.begin(intake)
             await keep_connected(lambda: self._session(stop, ready), stop, self._status, timing=self._options.timing)
-            await self.assembler.jobs.finish()
+            await self.assembler.finish()
 
         asyncio.run(main())
 
@@ -279,7 +279,7 @@ class NatsReceiver:
             self.assembler.link = link
             try:
                 await race(stop, link, pull(link, self.assembler.take), self._tick(link))
-                await self.assembler.jobs.wait(10.0)  # for the receipts of sketches being handed in
+                await self.assembler.finish(10.0)  # for the receipts of sketches being handed in
                 await link.client.flush()
             finally:
                 self.assembler.link = None
