@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from superhosts.core.fields import FLEET_NAME
 from superhosts.core.files import (
     copy_durably,
     is_open_to_others,
@@ -28,17 +30,23 @@ from superhosts.core.files import (
     write_json,
 )
 from superhosts.core.notices import WARNING, Notice
+from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND
 from superhosts.detectors.stored import Stored
 from superhosts.errors import MergeError, SketchFileError, UnreadableError
 from superhosts.fleet.clock import age_of
 from superhosts.fleet.link import Say
-from superhosts.fleet.names import SketchId, is_archived, parse_window_name
+from superhosts.fleet.names import WINDOW_NAME, SketchId, parse_window_name
 from superhosts.fleet.store import UNKNOWN, Issue, Quarantine
 from superhosts.sketch.files import read_header
 from superhosts.sketch.sketch import Sketch, load
 
+# A sketch, or the note of a union; set aside (.NAME.aside.1) or being written (.NAME.123.tmp).
+_OWN = re.compile(
+    rf"\.?(?P<window>{WINDOW_NAME.pattern})-(?P<site>{FLEET_NAME.pattern})(?:\.cube|(?P<note>\.json))"
+    r"(?:\.aside(?:\.[0-9]+)?|(?:\.[0-9-]+)?\.tmp)?"
+)
 LEFTOVER = 600.0  # age in seconds of a temporary file that no running hub can be writing
 
 
@@ -150,13 +158,13 @@ class Archive:
         One call removes the sketches of at most one day: if the clock is wrong after all, an operator can still stop
         it. A day of which nothing can be removed is skipped.
         """
-        for left in self.folder.glob("*/.*.tmp"):
-            with contextlib.suppress(OSError):
-                if is_archived(left.parent.name, _target_of(left)) and left.stat().st_mtime < now - LEFTOVER:
-                    left.unlink()
         days: dict[Path, list[Path]] = {}
-        for path in self._own_files():
-            if _age(path, now) > self.keep:
+        for path, window in self._own_files():
+            if path.suffix == ".tmp":
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime < now - LEFTOVER:
+                        path.unlink()
+            elif age_of(_written(path), window.end, now) > self.keep:
                 days.setdefault(path.parent, []).append(path)
         for number, day in enumerate(sorted(days)):
             removed = self._remove(day, days[day])
@@ -192,16 +200,14 @@ class Archive:
             self._say(Notice(f"archive: NOT REMOVED: {text}", "not-removed", WARNING))
         return removed
 
-    def _own_files(self) -> Iterator[Path]:
-        """Return the files that this archive has made, including those set aside."""
+    def _own_files(self) -> Iterator[tuple[Path, Window]]:
+        """Yield all files that this archive has made (`_OWN`), with their windows."""
         for path in self.folder.glob("*/*"):
-            name = path.name
-            if name.startswith(".") and ".aside" in name:
-                name = name[1:].partition(".aside")[0]
-            if name.endswith(f"-{self._site}.json"):
-                name = f"{name.removesuffix('.json')}.cube"
-            if is_archived(path.parent.name, name):
-                yield path
+            name = _OWN.fullmatch(path.name)
+            if name is None or path.parent.name != name["window"][:8] or (name["site"] != self._site and name["note"]):
+                continue
+            if (window := parse_window_name(name["window"])) is not None:
+                yield path, window
 
     def _place(self, window: str, site: str) -> Path:
         return self.folder / window[:8] / f"{window}-{site}.cube"
@@ -220,16 +226,3 @@ def _written(path: Path) -> float:
         return path.lstat().st_mtime
     except OSError:  # removed meanwhile
         return 0.0
-
-
-def _age(path: Path, now: float) -> float:
-    window = parse_window_name("-".join(path.name.removeprefix(".").split("-")[:2]))
-    return age_of(_written(path), window.end if window else 0, now)
-
-
-def _target_of(temporary: Path) -> str:
-    """Return the sketch that a temporary file belongs to: .NAME.tmp, .NAME.PID.tmp, or that of its note."""
-    name = temporary.name.removeprefix(".").removesuffix(".tmp")
-    if name.endswith(".json"):
-        return f"{name.removesuffix('.json')}.cube"
-    return name if name.endswith(".cube") else name.rpartition(".")[0]

@@ -22,10 +22,9 @@ from superhosts.cubefile.container import DIGEST
 from superhosts.errors import SuperhostsError, UsageError
 
 DIGITS = 16  # hexadecimal digits of the checksum in a name
-_WINDOW = re.compile(r"([0-9]{8}T[0-9]{6}Z)-([0-9]{1,10}[a-z])")
+WINDOW_NAME = re.compile(r"([0-9]{8}T[0-9]{6}Z)-([0-9]{1,10}[a-z])")
 _TIMES = range(-(1 << 63), 1 << 63)  # valid times of a window, in nanoseconds since 1970
-_ARCHIVED = re.compile(rf"{_WINDOW.pattern}-{FLEET_NAME.pattern}\.cube")
-_NAME = re.compile(rf"{_WINDOW.pattern}-({FLEET_NAME.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
+_NAME = re.compile(rf"{WINDOW_NAME.pattern}-({FLEET_NAME.pattern})-([0-9a-f]{{{DIGITS}}})\.cube")
 
 
 def check_site(name: str, option: str = "--site") -> str:
@@ -86,7 +85,7 @@ def site_named(name: str) -> str | None:
 
 def parse_window_name(name: str) -> Window | None:
     """Parse a window's name, START-LENGTH; None if it is not one."""
-    match = _WINDOW.fullmatch(name)
+    match = WINDOW_NAME.fullmatch(name)
     if match is None:
         return None
     try:
@@ -95,9 +94,3 @@ def parse_window_name(name: str) -> Window | None:
     except (ValueError, SuperhostsError):
         return None
     return window if window.start in _TIMES and window.end in _TIMES else None
-
-
-def is_archived(day: str, name: str) -> bool:
-    """Return True if a file has a name given by an archive: START-LENGTH-SITE.cube, in the folder of its day."""
-    match = _ARCHIVED.fullmatch(name)
-    return match is not None and match[1][:8] == day and parse_window_name(f"{match[1]}-{match[2]}") is not None
