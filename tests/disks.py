@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 
-def on_small_disk(folder: Path, ballast: str = "968k") -> tuple[Path, tuple[str, ...]]:
+def on_small_disk(folder: Path) -> tuple[Path, tuple[str, ...]]:
     """A file system of 1 MiB that is full until the file make-room is there, and the words that run a process with it.
 
-    Only that process sees what is in the returned folder. With a ballast of 1 MiB or more, nothing at all has room.
+    Only that process sees what is in the returned folder.
     """
     if shutil.which("unshare") is None:
         pytest.skip("needs a small file system of its own: there is no unshare here")
@@ -24,7 +24,7 @@ def on_small_disk(folder: Path, ballast: str = "968k") -> tuple[Path, tuple[str,
     script = folder / "on_small_disk.sh"
     script.write_text(
         f"mount -t tmpfs -o size=1m small {small} || exit\n"
-        f"head -c {ballast} /dev/zero > {small}/ballast 2> /dev/null\n"
+        f"head -c 968k /dev/zero > {small}/ballast 2> /dev/null\n"
         '"$@" & pid=$!\n'
         f"echo $pid > {folder}/program.pid\n"
         f"trap 'kill $pid' TERM\n"

@@ -12,8 +12,6 @@ from test_edge import Packets
 
 import superhosts as sh
 from fleets import SETTINGS, make_odd, make_sketch, window
-from processes import DEADLINE, ending, make_hub_on_files, sites_traffic, write_captures
-from processes import make_edge as make_node
 from superhosts.fleet.edge import Edge, Position
 from superhosts.fleet.link import REFUSED, Receipt
 from superhosts.fleet.spool import Spool
@@ -162,31 +160,3 @@ def test_foreign_files_that_come_while_the_edge_runs_are_never_sent(tmp_path: Pa
     assert spool.counters.damaged == len(said) == 3
     assert all(line.isprintable() for line in said)
     assert {path.name for path in (tmp_path / "damaged").iterdir()} == set(names)
-
-
-# The whole command
-
-
-@pytest.mark.slow
-def test_an_edge_whose_windows_were_refused_ends_with_status_5(tmp_path: Path):
-    (capture,) = write_captures(tmp_path / "ams", sites_traffic(2)["ams"], 10**9)
-    key = tmp_path / "other.key"
-    key.write_text("another key of enough bytes")
-    hub, link = make_hub_on_files(tmp_path, sites=("ams",))
-    edge = make_node(tmp_path, "ams", link, str(capture), "--window", "1m", "--key-file", str(key))
-    with ending(hub, edge):
-        hub.start()
-        edge.start()
-        assert edge.process is not None
-        assert edge.process.wait(DEADLINE) == 5
-        last = edge.words.splitlines()[-1]
-        assert "2 spooled, 0 acknowledged by the hub, 2 REFUSED by the hub, 0 in the spool" in last
-        assert last.endswith(f"are kept in {tmp_path / 'spool-ams' / 'refused'}: 2")
-        edge.start()  # nothing new to refuse, but it is said that the hub lacks windows of this site
-        assert edge.process.wait(DEADLINE) == 0
-        hub.end()
-    assert hub.words.splitlines()[-1].endswith("0 sketches, 2 REFUSED, 0 reports (0 of them revisions)")
-    assert "everything before is in the spool, sent or refused (" in edge.words
-    last = edge.words.splitlines()[-1]
-    assert "0 spooled, 0 acknowledged by the hub, 0 in the spool; refused windows" in last
-    assert last.endswith(": 2")

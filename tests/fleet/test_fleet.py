@@ -11,10 +11,8 @@ import pytest
 
 from disks import on_small_disk
 from processes import (
-    COMMON,
     DEADLINE,
     SITES,
-    Node,
     ending,
     make_edge,
     make_hub,
@@ -57,26 +55,6 @@ def test_three_edges_and_a_hub_answer_as_one_process(tmp_path: Path):
         assert list(spool.glob("*.cube")) == []
         assert status_of(spool)["spool"] == {"spooled": 3, "delivered": 3, "refused": 0, "damaged": 0, "dropped": 0}
     assert status_of(tmp_path / "hub")["desk"]["accepted"] == 9
-
-
-@pytest.mark.slow
-def test_files_are_a_link_too_and_an_edge_that_is_run_again_has_nothing_to_do(tmp_path: Path):
-    (path,) = write_captures(tmp_path / "ams", sites_traffic(3)["ams"], 10**9)
-    own, found = tmp_path / "own.csv", tmp_path / "found.csv"
-    hub, link = make_hub_on_files(tmp_path, "--threshold", "20", "--output", str(found), sites=("ams",))
-    edge = make_edge(tmp_path, "ams", link, str(path), "--window", "1m", "-o", str(own), "-n", "1")
-    with ending(hub, edge):
-        hub.start()
-        edge.start()
-        assert edge.process is not None
-        assert edge.process.wait(DEADLINE) == 0
-        wait_for(lambda: unions(tmp_path / "archive") == one_process([path], "1m"), "the unions are exact")
-        assert len(own.read_text().splitlines()) == 1 + 3  # the header, and one host of each window
-        edge.start()
-        assert edge.process.wait(DEADLINE) == 0
-        assert status_of(tmp_path / "spool-ams")["spool"]["spooled"] == 0
-        hub.end()
-    assert "window_start" in found.read_text()
 
 
 @pytest.mark.slow
@@ -210,34 +188,6 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, whose: str):
         wait_for(lambda: unions(tmp_path / "archive") == truth, "the unions are exact")
         hub.end()
     assert "Traceback" not in hub.words + edge.words
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", ["hub", "watch"])
-def test_a_full_disk_of_one_output_holds_up_nothing(tmp_path: Path, command: str):
-    """The other output has its rows meanwhile; as soon as there is room, the first has them too, each once."""
-    small, prefix = on_small_disk(tmp_path, "2m")
-    (path,) = write_captures(tmp_path / "in", sites_traffic(4)["ams"], 10**9)
-    full, other = small / "rows.jsonl", tmp_path / "found.jsonl"
-    node, link = make_hub_on_files(tmp_path, "--threshold", "20", "--output", str(full), sites=("ams",))
-    edge = make_edge(tmp_path, "ams", link, str(path), "--window", "1m")
-    if command == "watch":
-        options = ["--window", "1m", "--threshold", "20", "--output", str(full), "--output", str(other)]
-        node = Node(tmp_path / "watch.log", "watch", str(path.parent), *options, *COMMON)
-    node.prefix = prefix
-    with ending(node, edge):
-        node.start()
-        if command == "hub":
-            edge.start()
-        wait_for(lambda: len({row["window_start"] for row in rows(other)}) >= 3, "the other output has its rows")
-        wait_for(lambda: f"{full} does NOT TAKE reports" in node.words, "the full disk is said")
-        assert node.process is not None
-        there = Path(f"/proc/{node.process.pid}/root{full}")
-        assert there.read_text() == ""
-        (tmp_path / "make-room").touch()
-        wait_for(lambda: f"{full} takes reports again" in node.words, "the file works again")
-        wait_for(lambda: rows(there) == rows(other), "every row is there, once")
-        assert node.end() in (0, 143)
 
 
 @pytest.mark.slow

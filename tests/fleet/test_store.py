@@ -25,7 +25,6 @@ from superhosts.fleet.hub import LONGEST_REST
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
-from superhosts.fleet.report import SiteEstimates
 from superhosts.fleet.store import LEDGER, ROWS, UNION, Quarantine, WindowStore
 from superhosts.sketch.sketch import Sketch
 from traffic import content
@@ -289,37 +288,11 @@ def test_files_may_be_set_aside_while_the_status_is_made(tmp_path: Path):
     assert quarantine.count == 6
 
 
-def save(site: str, first: int, path: Path, keys: str = "text") -> Sketch:
-    cube = sh.Cube("1MiB", keys=keys)
-    cube.update(["größe" if keys == "text" else -5] * 2000, np.arange(first, first + 2000))
-    cube.update([f"{site} {i}" if keys == "text" else i for i in range(50)], np.arange(50))
+def test_a_hub_of_addresses_refuses_text_keys(tmp_path: Path) -> None:
+    cube = sh.Cube("1MiB", keys="text")
+    cube.update(["größe"] * 2000, np.arange(2000))
     sketch = Sketch.of(cube)
-    sketch.window, sketch.sites = window(0), {site}
-    sketch.save(path)
-    return sketch
-
-
-def test_a_union_has_the_names_of_all_sites(tmp_path: Path) -> None:
-    for keys, host in (("text", "größe"), ("int64", -5)):
-        paths = {site: tmp_path / f"{site}.cube" for site in ("ams", "fra")}
-        for number, (site, path) in enumerate(paths.items()):
-            save(site, 1000 * number, path, keys)
-        union = Sketch()
-        for path in paths.values():
-            union.merge_file(path)
-        found = union.super_hosts(1000)
-        assert [row.host for row in found] == [host]
-        assert abs(int(found.peers[0]) - 3000) < 400
-        if keys == "text":
-            assert union.part(sh.Part(0)).names_kept == 101
-        site_estimates = SiteEstimates(found, union, None)
-        assert not site_estimates.ask({site: [path] for site, path in paths.items()}, trusted=False)
-        assert {seen["site"] for seen in site_estimates.of(0)} == {"ams", "fra"}
-        row = {"host": host, "family": None, "side": "inner", "direction": "any", "sites": []}
-        assert site_estimates.remember([row])
-
-
-def test_a_hub_of_addresses_refuses_them(tmp_path: Path) -> None:
-    receipt = Node(tmp_path).send(save("ams", 0, tmp_path / "a.cube"))
+    sketch.window, sketch.sites = window(0), {"ams"}
+    receipt = Node(tmp_path).send(sketch)
     assert receipt.verdict == REFUSED
     assert "no part generic keys inner any" in receipt.reason
