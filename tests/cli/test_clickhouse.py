@@ -182,6 +182,6 @@ def test_a_function_of_sql_answers_for_each_group(folder: Path, ask: Ask) -> Non
 
 
 def test_a_command_that_fails_fails_the_query(folder: Path) -> None:
-    query = "SELECT * FROM executable('superhosts-rows', RowBinaryWithNamesAndTypes, 'host String', (SELECT 1 AS a))"
-    with pytest.raises(AssertionError, match=r"ShellCommandSource|pipe"):
+    query = "SELECT * FROM executable('superhosts-rows --out ArrowStream', ArrowStream, 'host String', (SELECT 1 AS a))"
+    with pytest.raises(AssertionError, match=r"ShellCommandSource|pipe|Arrow stream is empty"):
         in_chdb(folder, [query], udf=False)

@@ -10,30 +10,14 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any, BinaryIO, TextIO
 
+import numpy as np
+
 from superhosts.core.text import printable, setting
-from superhosts.core.units import SECOND
-from superhosts.errors import UsageError
+from superhosts.errors import UsageError, import_extra
 from superhosts.output.report import COLUMNS, Row
 
-TIME = "Nullable(DateTime64(9, 'UTC'))"
-COUNT = "Nullable(UInt64)"
-TYPES = {  # of the columns in RowBinary; what other formats hold can be read as the same types
-    "window_start": TIME,
-    "window_end": TIME,
-    "host": "String",
-    "family": "Nullable(UInt8)",
-    "side": "String",
-    "direction": "String",
-    "peers": COUNT,
-    "peers_low": "UInt64",
-    "peers_high": COUNT,
-    "exact": "Bool",
-    "saturated": "Bool",
-    "detector": "String",
-}
 _TABS = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "\b": "\\b", "\f": "\\f"})
 
 
@@ -79,7 +63,7 @@ def _site(seen: Row) -> str:
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the columns that are asked for, or all; UsageError if rows have no such column."""
     for name in names:
-        if name not in TYPES:
+        if name not in COLUMNS:
             raise UsageError(f"{setting('columns', name)}: no such column; use {', '.join(COLUMNS)}")
     return tuple(dict.fromkeys(names)) or COLUMNS
 
@@ -93,52 +77,8 @@ class RowWriter:
 
     def write(self, rows: Sequence[Row]) -> None:
         header, self._header = self._header, b""
-        self._stream.write(header + b"".join(self._encode(row, self._columns) for row in rows))
+        self._stream.write(header + self._encode(rows, self._columns))
         self._stream.flush()
-
-
-def encode_value(column: str, value: Any) -> bytes:
-    kind = TYPES[column]
-    if kind.startswith("Nullable("):
-        if value is None:
-            return b"\x01"
-        return b"\0" + _binary(kind.removeprefix("Nullable("), value)
-    return _binary(kind, value)
-
-
-def encode_length(length: int) -> bytes:
-    """Return a number in LEB128."""
-    out = bytearray()
-    while length > 127:
-        out.append(length & 127 | 128)
-        length >>= 7
-    out.append(length)
-    return bytes(out)
-
-
-def _binary(kind: str, value: Any) -> bytes:
-    if kind.startswith("String"):
-        data = str(value).encode()
-        return encode_length(len(data)) + data
-    if kind.startswith("DateTime64"):
-        return nanoseconds_of(value).to_bytes(8, "little", signed=True)
-    return int(value).to_bytes(8 if kind.startswith("UInt64") else 1, "little")
-
-
-def nanoseconds_of(text: str) -> int:
-    """Return the time that `times.iso_time` wrote as nanoseconds since the epoch."""
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    seconds = int(datetime.fromisoformat(f"{whole}+00:00").timestamp())
-    return seconds * SECOND + int(fraction.ljust(9, "0")[:9] or 0)
-
-
-def _row_binary(row: Row, columns: Sequence[str]) -> bytes:
-    return b"".join(encode_value(name, row[name]) for name in columns)
-
-
-def _names_and_types(columns: Sequence[str]) -> bytes:
-    texts = [text.encode() for text in (*columns, *(TYPES[name] for name in columns))]
-    return encode_length(len(columns)) + b"".join(encode_length(len(text)) + text for text in texts)
 
 
 def _json(row: Row, columns: Sequence[str]) -> bytes:
@@ -165,14 +105,49 @@ def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+# Arrow streams have no mark of their end here: the end of the output is theirs. ClickHouse leaves such a mark unread
+# where it knows how many rows it wants, and would take it for the next answer.
+
+
+def arrow_batch(rows: Sequence[Row], columns: Sequence[str]) -> Any:
+    """Return rows as a RecordBatch, in the types that ClickHouse has for them."""
+    arrow = import_extra("ArrowStream", "tables", "pyarrow")
+    time, count = arrow.timestamp("ns", "UTC"), arrow.uint64()
+    kinds = {"window_start": time, "window_end": time, "peers": count, "peers_low": count, "peers_high": count}
+    kinds |= {"family": arrow.uint8(), "exact": arrow.bool_(), "saturated": arrow.bool_()}
+    arrays = [arrow.array([row[name] for row in rows]).cast(kinds.get(name, arrow.string())) for name in columns]
+    return arrow.record_batch(arrays, names=list(columns))
+
+
+def arrow_groups(groups: Sequence[Sequence[Row]], columns: Sequence[str]) -> bytes:
+    """Return a stream of one column: for each group, the list of its rows."""
+    arrow = import_extra("ArrowStream", "tables", "pyarrow")
+    ends = np.cumsum([0, *map(len, groups)], dtype=np.int32)
+    rows = arrow_batch([row for group in groups for row in group], columns).to_struct_array()
+    batch = arrow.record_batch([arrow.ListArray.from_arrays(ends, rows)], names=["result"])
+    return bytes(batch.schema.serialize()) + bytes(batch.serialize())
+
+
 Header = Callable[[Sequence[str]], bytes]
-Encode = Callable[[Row, Sequence[str]], bytes]
+Encode = Callable[[Sequence[Row], Sequence[str]], bytes]
+
+
+def _nothing(_columns: Sequence[str]) -> bytes:
+    return b""
+
+
+def _lines(encode: Callable[[Row, Sequence[str]], bytes]) -> Encode:
+    return lambda rows, columns: b"".join(encode(row, columns) for row in rows)
+
+
 FORMATS: dict[str, tuple[Header, Encode]] = {
-    "JSONEachRow": (lambda _: b"", _json),
-    "TabSeparated": (lambda _: b"", _tabs),
-    "TabSeparatedWithNames": (lambda columns: "\t".join(columns).encode() + b"\n", _tabs),
-    "CSV": (lambda _: b"", _csv),
-    "CSVWithNames": (_csv_line, _csv),
-    "RowBinary": (lambda _: b"", _row_binary),
-    "RowBinaryWithNamesAndTypes": (_names_and_types, _row_binary),
+    "JSONEachRow": (_nothing, _lines(_json)),
+    "TabSeparated": (_nothing, _lines(_tabs)),
+    "TabSeparatedWithNames": (lambda columns: "\t".join(columns).encode() + b"\n", _lines(_tabs)),
+    "CSV": (_nothing, _lines(_csv)),
+    "CSVWithNames": (_csv_line, _lines(_csv)),
+    "ArrowStream": (
+        lambda columns: bytes(arrow_batch([], columns).schema.serialize()),
+        lambda rows, columns: bytes(arrow_batch(rows, columns).serialize()),
+    ),
 }

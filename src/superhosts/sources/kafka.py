@@ -67,13 +67,13 @@ from superhosts.sources.tables.details import (
 from superhosts.sources.tables.knownlogs import CSV, RECORD
 from superhosts.sources.tables.mapping import Column, resolve, usual_details
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.rowbinary import MISSING
 from superhosts.sources.tables.textscan import Places
 from superhosts.sources.tables.times import NO_TIME, parse_times, scale_integers
 from superhosts.sources.tables.wanted import details_of
 
 ICMP_TYPES = ("icmp_type", "icmptype", "icmpv4type")  # names of a field, in lower case
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5  # how a field is written
+MISSING = -1  # the place of a value that is not there
 _MOST_SHOWN = 60  # bytes of a message in warnings
 
 

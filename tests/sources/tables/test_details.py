@@ -23,7 +23,6 @@ from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
 from superhosts.sources.tables.knownlogs import LOGS
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.rowbinary import RowBinaryReader, parse_schema
 from superhosts.sources.tables.textreader import TextReader
 from table_reading import Drips, options, read, read_file
 
@@ -312,19 +311,6 @@ def test_missing_values_of_columns_are_unknown(tmp_path: Path) -> None:
     pq.write_table(pa.table({**columns, "flags": [[1], [2], [3]]}), path)
     known = [packed(6, None, 80, None), packed(None, None, 81, None), packed(17, None, None, None)]
     assert read_file(path, WANTED).details == [RECORD + each for each in known]
-
-
-def test_rows_of_clickhouse() -> None:
-    rows = [(1, 443, "tcp", 0x12), (2, 53, "udp", 0), (3, 0, "what", 255)]
-    data = b""
-    for number, port, name, flags in rows:
-        ends = number.to_bytes(4, "little") + (9).to_bytes(4, "little")
-        data += ends + port.to_bytes(2, "little") + bytes([len(name)]) + name.encode() + bytes([flags])
-    schema = parse_schema("src IPv4, dst IPv4, dport UInt16, proto String, tcp_flags UInt8")
-    found = read(RowBinaryReader(Drips(data, 5), WANTED, schema))
-    known = [packed(6, None, 443, 0x12), packed(17, None, 53, None), packed(None, None, 0, 255)]
-    assert found.details == [RECORD + each for each in known]
-    assert read(RowBinaryReader(Drips(data, 5), TableOptions(), schema)).details == []
 
 
 def test_dropped_rows_drop_their_details_and_both_families_have_theirs(tmp_path: Path) -> None:

@@ -132,24 +132,19 @@ class Top(
     local_time: bool = common.LOCAL_TIME
 
 
-ROW_FORMATS = (
-    *("RowBinary", "RowBinaryWithNamesAndTypes", "JSONEachRow"),
-    *("CSV", "CSVWithNames", "TabSeparated", "TabSeparatedWithNames"),
-)
-READ_FORMATS = (*ROW_FORMATS, "ArrowStream")
+ROW_FORMATS = ("ArrowStream", "JSONEachRow", "CSV", "CSVWithNames", "TabSeparated", "TabSeparatedWithNames")
 
 
 @options("Rows")
 class RowOptions:
     schema: str = opt(
         "TEXT",
-        "Names and types of the columns that are read, where the format does not say them: 'src IPv4, dst IPv4, time "
-        "DateTime'.",
+        "Names of the columns that are read, in order: 'src, dst, time'. For CSV and TabSeparated, which lack them.",
         "",
     )
     out: str | None = opt(
         "NAME",
-        "Format of the rows that are written, one of those of --format except ArrowStream.",
+        "Format of the rows that are written, one of those of --format.",
         shown="as --format; JSONEachRow for ArrowStream",
         offers=ROW_FORMATS,
     )
@@ -162,8 +157,8 @@ class RowOptions:
         offers=("host", "peers", "peers_low", "peers_high", "family", "exact", "window_start", "window_end"),
     )
     chunks: bool = flag(
-        "A line with the number of rows is before each chunk of them (send_chunk_header of ClickHouse); the answer to "
-        "a chunk is written before the next is read. Only for columns that are arrays."
+        "A line with the number of rows is before each chunk of them, an Arrow stream (send_chunk_header of "
+        "ClickHouse). Source and destination are arrays, and the answer to a chunk is written before the next is read."
     )
 
 
@@ -171,9 +166,9 @@ class RowOptions:
 class RowInputOptions(common.TableInputOptions):
     format: str | None = opt(
         "ROWS",
-        f"Format of the rows that are read: {common.either(READ_FORMATS)}.",
-        shown="RowBinary with --schema, else by the first bytes",
-        offers=READ_FORMATS,
+        f"Format of the rows that are read: {common.either(ROW_FORMATS)}.",
+        shown="by the first bytes",
+        offers=ROW_FORMATS,
     )
 
 
@@ -189,11 +184,11 @@ class Rows(RowOptions, RowTrafficOptions, common.ScanWantedOptions, common.PairC
     """Every row that is read is a packet or a flow record. The answer is written at the end of the input, or of each
     window: the rows of superhosts scan. What is wrong goes to standard error, and then nothing is written.
 
-    If src and dst are arrays (Array(IPv6)), every row is a window of its own: one value is written for it, an array of
-    tuples of --columns. So an executable function of ClickHouse answers for each group of a query.
+    With --chunks, src and dst are arrays (Array(IPv6)), and every row is a window of its own: one value is written for
+    it, an array of tuples of --columns. So an executable function of ClickHouse answers for each group of a query.
 
     Examples:
-        superhosts rows --schema 'src IPv4, dst IPv4' --out CSV < pairs.bin
+        superhosts rows --format CSV --schema src,dst < pairs.csv
         superhosts rows --map src=a,dst=b --columns host,peers < rows.json
     """
 

@@ -4,5 +4,5 @@ An input and the caller's options (`options.py`) come in. `formats.py` recognise
 of rows, and `source.py` makes packets of them: read it first. `mapping.py` finds the columns, `knownlogs.py` describes
 logs as data, `times.py` and `details.py` read values, the same for every format. Readers: `delimited.py` and
 `jsonlines.py` (lines come from `textreader.py`, a row is made by `textrow.py` with the help of `textscan.py`),
-`azure.py`, `parquet.py`, `arrow.py`, and `rowbinary.py` for the rows command.
+`azure.py`, `parquet.py` and `arrow.py`.
 """

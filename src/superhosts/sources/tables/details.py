@@ -2,8 +2,8 @@
 
 `read_value` makes a number of the text of a field (-1: missing, or it makes no sense), and `combine` the details of a
 record of its numbers, the same for every format. The loops over lines of text call both by way of `read_details`, and
-are compiled without it where no details are wanted. `details_of_columns` does the same with columns (Arrow, RowBinary,
-messages). Which columns these are is in `wanted.py`.
+are compiled without it where no details are wanted. `details_of_columns` does the same with columns (Arrow, messages).
+Which columns these are is in `wanted.py`.
 
 Texts are given by addresses (jit/intrinsics.py); eight bytes behind them can be read.
 """

@@ -63,11 +63,8 @@ class Wanted:
         return [tuple(name for name in names if name != self.kind) for names in self.details.names]
 
 
-def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str, *, durations: bool = True) -> Wanted:
-    """Return what is wanted of a table with these columns. InputError says which are missing.
-
-    Without `durations` a time is never moved by one.
-    """
+def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
+    """Return what is wanted of a table with these columns. InputError says which are missing."""
     asked = options.map or Mapping()
     known = {name.strip().lower(): name for name in reversed(columns)}
 
@@ -93,7 +90,6 @@ def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str
     elif asked.time is not None:
         end = () if asked.time_end is None else end
         duration = () if asked.duration is None else duration
-    duration = duration if durations else ()
     time, sign = _time(start, end, duration, options.row_time)
     is_other = time and not sign and not (start if options.row_time == "start" else end)
     if is_other and (not log.start or asked.has_time):  # Records of a known log may have one time only.
