@@ -184,7 +184,7 @@ def test_arrays_are_answered_row_by_row() -> None:
         (["--format", "XML"], b"", 2, "--format XML: no such format; use JSONEachRow, CSV"),
         (["--format", "CSV"], b"", 2, "--format CSV: give the names of its columns with --schema 'src, dst'"),
         (["--format", "JSONEachRow", "--schema", "a UInt8"], b"", 2, "--schema: not with --format JSONEachRow"),
-        (["--schema", "src,dst"], b"", 2, "--schema src,dst: for which format? add --format CSV or TabSeparated"),
+        (["--schema", "src,dst"], b"", 2, "--schema src,dst: of which format? choose --format CSV or TabSeparated"),
         (["--format", "CSV", "--schema", "a UInt8, a"], b"", 2, "two columns 'a'; give them different names"),
         (["--format", "CSV", "--schema", ","], b"", 2, "--schema ,: no column; write it like 'src, dst, time'"),
         (["--out", "XML"], LISTED, 2, "--out XML: no such format; use JSONEachRow, TabSeparated"),

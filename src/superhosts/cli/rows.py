@@ -60,7 +60,7 @@ class RowInput:
     def __init__(self, format: str | None, schema: str, options: TableOptions) -> None:
         self.options = replace(options, format=None)
         if schema and format is None:
-            raise UsageError(f"{setting('schema', schema)}: for which format? add --format {' or '.join(HEADLESS)}")
+            raise UsageError(f"{setting('schema', schema)}: of which format? choose --format {' or '.join(HEADLESS)}")
         self._input: Input | None = None  # whose first bytes were looked at
         self.format = format or self._recognise()
         if self.format not in OTHERS:
