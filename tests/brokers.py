@@ -53,33 +53,6 @@ def server_pid(broker: Broker) -> int | None:
     return int((broker.folder / "nats.pid").read_text() or 0) or None
 
 
-def accepts(broker: Broker, seed: Path | None) -> bool:
-    async def attempt() -> bool:
-        async def silent(error: Exception) -> None:
-            pass
-
-        client = nats.NATS()
-        try:
-            await client.connect(
-                broker.options.url,
-                allow_reconnect=False,
-                connect_timeout=int(DEADLINE),
-                error_cb=silent,
-                nkeys_seed=str(seed) if seed else None,
-            )
-            return True
-        except (ConnectionResetError, nats.errors.UnexpectedEOF):
-            return False  # The server is reloading its configuration.
-        except nats.errors.Error as error:
-            if "Authorization" not in str(error):
-                raise
-            return False
-        finally:
-            await client.close()
-
-    return asyncio.run(attempt())
-
-
 def as_client(options: NatsOptions, work: Callable[[Client, list[str]], Awaitable[Any]], inbox: str = "_INBOX") -> Any:
     """Run `work` over a connection. Its list collects the errors that the server reports."""
 
@@ -89,16 +62,17 @@ def as_client(options: NatsOptions, work: Callable[[Client, list[str]], Awaitabl
         async def seen(error: Exception) -> None:
             errors.append(str(error))
 
-        client = await nats.connect(
-            options.url,
-            error_cb=seen,
-            inbox_prefix=inbox,
-            allow_reconnect=False,
-            connect_timeout=int(DEADLINE),
-            nkeys_seed=str(options.nkey) if options.nkey else None,
-        )
-        connected.append(client)
+        client = nats.NATS()
         try:
+            await client.connect(
+                options.url,
+                error_cb=seen,
+                inbox_prefix=inbox,
+                allow_reconnect=False,
+                connect_timeout=int(DEADLINE),
+                nkeys_seed=str(options.nkey) if options.nkey else None,
+            )
+            connected.append(client)
             return await work(client, errors)
         finally:
             await client.close()
@@ -110,6 +84,18 @@ def as_client(options: NatsOptions, work: Callable[[Client, list[str]], Awaitabl
         except (ConnectionResetError, nats.errors.UnexpectedEOF):
             if connected:  # Otherwise the server was reloading its configuration.
                 raise
+
+
+def accepts(broker: Broker, seed: Path | None) -> bool:
+    async def nothing(client: Client, errors: list[str]) -> bool:
+        return True
+
+    try:
+        return bool(as_client(NatsOptions(broker.options.url, nkey=seed), nothing))
+    except nats.errors.Error as error:
+        if "Authorization" not in str(error):
+            raise
+        return False
 
 
 def as_site(broker: Broker, site: str) -> NatsOptions:

@@ -31,6 +31,8 @@ from processes import (
     COMMON,
     Node,
     broker_pid,
+    joined,
+    kill_pid,
     make_edge,
     make_hub,
     one_process,
@@ -221,7 +223,7 @@ class Fleet:
 
 def write_windows(folder: Path, batches: list[PacketBatch]) -> list[Path]:
     folder.mkdir(parents=True)
-    whole = PacketBatch(4, *(np.concatenate([getattr(b, name) for b in batches]) for name in ("src", "dst", "time")))
+    whole = joined(batches)
     indices = whole.time // (SECONDS * 10**9)
     paths = []
     for number, index in enumerate(np.unique(indices)):
@@ -249,9 +251,7 @@ def kill(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     yield
     time.sleep(chance.uniform(0.0, 1.5))
     if victim == "broker":
-        with contextlib.suppress(ProcessLookupError):
-            if (pid := broker_pid(fleet.folder)) is not None:
-                os.kill(pid, signal.SIGKILL)
+        kill_pid(broker_pid(fleet.folder))
     else:
         fleet.nodes[victim].kill()
 

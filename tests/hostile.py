@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import random
@@ -14,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import forging
 from chaos import Fleet, put
+from forging import take_apart
 from processes import DEADLINE
 from superhosts.core.pairs import Window
-from superhosts.cubefile import container as sketchfile
+from superhosts.cubefile.container import VERSION
 from superhosts.fleet.names import SketchId, parse_window_name
 from superhosts.fleet.nats.messages import CHUNK, STREAM, Chunk
 
@@ -29,19 +30,14 @@ Header = dict[str, Any]
 
 def forge(source: Path, change: Callable[[Header], None]) -> tuple[str, bytes]:
     """Return the sketch's name and the bytes of a sketch with a changed header and a valid checksum."""
-    data = source.read_bytes()
-    start = sketchfile._START
-    magic, version, length = start.unpack_from(data)
-    header = json.loads(data[start.size : start.size + length])
+    header, blocks = take_apart(source)
     header["sites"] = [EVIL]
     for entry in header["counters"]:
         entry["site"] = EVIL
     window = Window(*header["window"])
     change(header)
-    text = json.dumps(header).encode()
-    body = start.pack(magic, version, len(text)) + text + data[start.size + length : -sketchfile.DIGEST]
-    digest = hashlib.blake2b(body, digest_size=sketchfile.DIGEST).digest()
-    return SketchId(EVIL, window, digest.hex()[:16]).name, body + digest
+    forged = forging.forge(source.with_name("forged.tmp"), header, blocks, VERSION)
+    return SketchId.of(forged, EVIL, window).name, forged.read_bytes()
 
 
 def _float_bits(header: Header) -> None:

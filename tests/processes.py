@@ -146,12 +146,16 @@ def _select(batch: PacketBatch, keep: Any) -> PacketBatch:
     return PacketBatch(batch.family, batch.src[keep], batch.dst[keep], batch.time[keep])
 
 
+def joined(batches: list[PacketBatch]) -> PacketBatch:
+    return PacketBatch(
+        4, *(np.concatenate([getattr(each, name) for each in batches]) for name in ("src", "dst", "time"))
+    )
+
+
 def write_captures(folder: Path, batches: list[PacketBatch], packets: int) -> list[Path]:
     """Write a site's traffic as captures of `packets` packets each, as a capture program rotates them."""
     folder.mkdir(parents=True, exist_ok=True)
-    whole = PacketBatch(
-        4, *(np.concatenate([getattr(batch, name) for batch in batches]) for name in ("src", "dst", "time"))
-    )
+    whole = joined(batches)
     paths = []
     for number, start in enumerate(range(0, len(whole), packets)):
         path = folder / f"dump{number:04d}.pcap"
