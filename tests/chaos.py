@@ -31,6 +31,7 @@ from processes import (
     COMMON,
     Node,
     broker_pid,
+    ending,
     joined,
     kill_pid,
     make_edge,
@@ -64,23 +65,9 @@ LINKS = pytest.mark.parametrize("by_files", [False, True], ids=["nats", "files"]
 FILES_OR_BOTH = LINKS if LONG else pytest.mark.parametrize("by_files", [True], ids=["files"])  # both in a long run
 
 
-def need_link(*, by_files: bool) -> None:
-    if not by_files:
-        pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
-
-
 def share(percent: int, least: int = 2) -> int:
     """Return the rounds of one test: a percentage of all rounds, but at least `least`."""
     return max(min(ROUNDS, least), ROUNDS * percent // 100)
-
-
-@contextmanager
-def with_note(text: str) -> Iterator[None]:
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(text)
-        raise
 
 
 class Fleet:
@@ -96,6 +83,8 @@ class Fleet:
         keys: bool = False,
         slides: bool = False,
     ):
+        if not by_files:
+            pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
         self.folder = folder
         self.by_files = by_files
         self.slides = slides  # the windows of a round are panes of longer ones
@@ -139,10 +128,15 @@ class Fleet:
         run = scan(self.captures[site], inner="10.0.0.0/8", window=f"{SECONDS}s", **options)
         return [write_parcel(result.sketch, self.folder / "sketch_files" / site, site) for result in run]
 
-    def start(self) -> None:
-        for node in self.nodes.values():
-            node.start()
-        self.feed(0, SITES)
+    def live(self, name: str, count: int, faults: Sequence[Fault], then: Callable[[], object] = lambda: None) -> None:
+        """Start all processes, run `count` rounds with the faults in random order, and end the processes in order."""
+        with ending(*self.nodes.values()):
+            for node in self.nodes.values():
+                node.start()
+            self.feed(0, SITES)
+            self._play(name, count, faults)
+            then()
+            self._finish()
 
     def feed(self, number: int, sites: Sequence[str]) -> None:
         """Give sites the traffic of a window, as a capture program that rotates its files does."""
@@ -164,8 +158,7 @@ class Fleet:
         for name, node in self.nodes.items():
             assert "Traceback" not in node.words, f"{name} shows a traceback"
 
-    def play(self, name: str, count: int, faults: Sequence[Fault]) -> None:
-        """Run `count` rounds with the faults in random order."""
+    def _play(self, name: str, count: int, faults: Sequence[Fault]) -> None:
         deck: list[Fault] = []
         for number in range(count):
             chance = random.Random(f"{SEED} {name} {number}")
@@ -174,8 +167,11 @@ class Fleet:
             fault = deck.pop()
             title = f"SUPERHOSTS_CHAOS_SEED={SEED}, {name}, round {number} of {count}: {fault.__name__}"
             print(title, flush=True)
-            with with_note(title):
+            try:
                 self._round(number + 1, fault, chance)
+            except BaseException as error:
+                error.add_note(title)
+                raise
 
     def _round(self, number: int, fault: Fault, chance: random.Random) -> None:
         early = chance.sample(SITES, chance.randint(0, len(SITES)))
@@ -188,7 +184,7 @@ class Fleet:
                 node.start()
         self.check()
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Terminate all processes gracefully, and check that windows reported twice had the same rows."""
         for node in self.nodes.values():
             node.wait_ready()

@@ -15,7 +15,7 @@ import pytest
 import chaos
 from chaos import Fleet
 from places import TESTS
-from processes import Node, ending, wait_for
+from processes import Node, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -52,10 +52,7 @@ def shift_clock(fleet: Fleet, chance: random.Random) -> Iterator[None]:
 def test_clocks_of_machines_that_are_wrong_change_no_union_and_no_archive(tmp_path: Path):
     count = chaos.share(4)
     fleet = Fleet(tmp_path, count, by_files=True, start=recently(count))
-    with ending(*fleet.nodes.values()):
-        fleet.start()
-        fleet.play("clocks", count, [shift_clock])
-        fleet.finish()
+    fleet.live("clocks", count, [shift_clock])
 
 
 def recently(windows: int) -> int:

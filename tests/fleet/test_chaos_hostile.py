@@ -7,36 +7,29 @@ from pathlib import Path
 import pytest
 
 import chaos
-from chaos import Fleet, need_link
+from chaos import Fault, Fleet
 from hostile import EVIL, put_evil, speak_evil
-from processes import ending, wait_for
+from processes import wait_for
 from superhosts.core.files import read_json
 
 pytestmark = pytest.mark.slow
 
 
-def refused(state: Path) -> int:
-    status = read_json(state / "status.json")
-    return 0 if status is None else int(status["desk"]["refused"])
+def suffer(fleet: Fleet, count: int, fault: Fault) -> None:
+    def is_refused() -> bool:
+        status = read_json(fleet.folder / "hub" / "status.json")
+        return status is not None and int(status["desk"]["refused"]) > 0
+
+    fleet.live("hostile", count, [fault], lambda: wait_for(is_refused, "the hub tells what it has refused"))
 
 
 def test_a_hostile_site_changes_no_union_over_nats(tmp_path: Path):
-    need_link(by_files=False)
     count = chaos.share(6)
     fleet = Fleet(tmp_path, count, by_files=False, keys=True)
     fleet.enroll(EVIL)
-    with ending(*fleet.nodes.values()):
-        fleet.start()
-        fleet.play("hostile", count, [speak_evil])
-        wait_for(lambda: refused(tmp_path / "hub") > 0, "the hub tells what it has refused")
-        fleet.finish()
+    suffer(fleet, count, speak_evil)
 
 
 def test_a_hostile_site_changes_no_union_over_files(tmp_path: Path):
     count = chaos.share(6)
-    fleet = Fleet(tmp_path, count, by_files=True)
-    with ending(*fleet.nodes.values()):
-        fleet.start()
-        fleet.play("hostile", count, [put_evil])
-        wait_for(lambda: refused(tmp_path / "hub") > 0, "the hub tells what it has refused")
-        fleet.finish()
+    suffer(Fleet(tmp_path, count, by_files=True), count, put_evil)
