@@ -26,9 +26,9 @@ FOLDER = Path(cli.__file__).parent
 # Imports of our own modules inside functions, and why each may be there.
 LATE_IMPORTS = {
     ("web.py", "superhosts.ui.web.server"): "needs optional packages, which only --web asks for",
-    ("_link.py", "superhosts.cli._nats"): "needs optional packages; links by files do without them",
-    ("_link.py", "superhosts.fleet.nats.send"): "the same",
-    ("hub.py", "superhosts.cli._nats"): "the same",
+    ("_link.py", "superhosts.fleet.nats.send"): "needs optional packages; links by files do without them",
+    ("hub.py", "superhosts.fleet.nats.receive"): "the same",
+    ("hub.py", "superhosts.fleet.nats.broker"): "the same",
     ("demo.py", "superhosts.fleet.nats.broker"): "the same",
     ("scan.py", "superhosts.cli._alerts"): "a scan without alerts does not wait for them",
     ("_settings.py", "superhosts.lab.scan"): "a scan with a cube does not wait for the lab",

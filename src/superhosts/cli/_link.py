@@ -1,19 +1,19 @@
 """From options to the sending end of a link: a folder, an object store, or a NATS server.
 
-The NATS client is an optional package, so `_nats.py` is imported only when a link over NATS is asked for.
+The NATS client is an optional package, which is imported only when a link over NATS is asked for.
 
 `edge --join TOKEN`: what an edge needs, from its token.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._keys import fleet_key
@@ -22,24 +22,26 @@ from superhosts.cli.usage.fleet import Edge
 from superhosts.core.files import exposure_warning, os_errors
 from superhosts.core.hashing import check_secret
 from superhosts.core.keys import VARIABLE
-from superhosts.errors import UsageError
+from superhosts.errors import UsageError, import_extra
 from superhosts.fleet.filelink import FileSender
 from superhosts.fleet.filestore import FileStore, ObjectStore
-from superhosts.fleet.nats.credentials import LONGEST, Token
+from superhosts.fleet.nats.credentials import LONGEST, NatsOptions, Token
 from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.output.console import tell
 from superhosts.sources.files import is_url
 from superhosts.ui.service import in_background
 
-if TYPE_CHECKING:
-    from superhosts.fleet.nats.credentials import NatsOptions
-
 
 def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
     """Return checked options of a NATS server; `up` is True for that of an upstream hub."""
-    from superhosts.cli._nats import link_options
-
-    return link_options(url, link, up=up)
+    import_extra("the link over NATS", "fleet", "nats")
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that the other side ends
+    options = NatsOptions(url, link.creds, link.nkey, link.tls_ca, link.tls_cert, link.tls_key, up=up)
+    options.check()
+    for secret in options.secrets:
+        if warning := exposure_warning(secret):
+            tell(warning)
+    return options
 
 
 def find_place(where: str, option: str) -> Path | FileStore:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import threading
 from dataclasses import replace
@@ -25,6 +26,7 @@ from superhosts.cli._options import LinkOptions
 from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli._values import parse_seconds
+from superhosts.cli.usage.fleet import BROKER_CAP, LISTEN
 from superhosts.cli.usage.fleet import Hub as HubOptions
 from superhosts.cli.web import Dashboard
 from superhosts.core.defaults import EVIDENCE_PAIRS
@@ -38,7 +40,7 @@ from superhosts.core.times import window_name
 from superhosts.core.units import SECOND, format_duration, parse_count, parse_duration, parse_size
 from superhosts.cubefile.container import SITE_HEADER
 from superhosts.cubefile.header import EVIDENCE_WORDS
-from superhosts.errors import UsageError
+from superhosts.errors import UsageError, import_extra
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.edge import check_settings
 from superhosts.fleet.filelink import FileReceiver
@@ -60,7 +62,8 @@ from superhosts.ui.monitor import Monitor, observe_hub, observe_outputs
 from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background, read_status
 
 if TYPE_CHECKING:
-    from superhosts.cli._nats import NatsOptions
+    from superhosts.fleet.nats.broker import Broker
+    from superhosts.fleet.nats.credentials import NatsOptions
 
 
 KIND = RunKind(HUB_COLUMNS, endless=True, optional=EVIDENCE_COLUMNS)  # Sites may keep evidence, or not.
@@ -212,18 +215,51 @@ def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Select
 def _open_receiver(
     parts: contextlib.ExitStack, options: HubOptions, traffic: Settings, reloads: Reloads, roster: Roster
 ) -> tuple[LinkReceiver, dict[str, Any]]:
-    """Return the receiving end of the link, and counters besides its own."""
-    largest, quota = (
-        largest_sketch(traffic),
-        Quota(parse_size(options.quota_bytes), parse_count(options.quota_sketches)),
-    )
-    quotas = Quotas(quota, roster)
+    """Return the receiving end of the link, at a folder, at --nats or at the hub's own broker, and its counters."""
+    quota = Quota(parse_size(options.quota_bytes), parse_count(options.quota_sketches))
+    common: dict[str, Any] = {"largest": largest_sketch(traffic), "quotas": Quotas(quota, roster)}
     if options.from_folder is not None:
-        place = find_place(options.from_folder, "--from")
-        return FileReceiver(place, tell, largest=largest, quotas=quotas), {}
-    from superhosts.cli._nats import open_receiver
+        return FileReceiver(find_place(options.from_folder, "--from"), tell, **common), {}
+    import_extra("the link over NATS", "fleet", "nats")
+    from superhosts.fleet.nats.receive import NatsReceiver, own_identity
 
-    return open_receiver(parts, options, largest, reloads, quotas)
+    cap = parse_size(options.broker_cap or BROKER_CAP)
+    owner = own_identity(options.state)
+    if options.nats is not None:
+        receiver = NatsReceiver(connect_to(options.nats, options), tell, owner=owner, cap=cap, **common)
+        receiver.check_no_other_hub()
+        return receiver, {}
+    owner = owner._replace(host="")  # the queue is in the state folder: the same hub, whatever its container's name
+    broker = _start_broker(parts, options, cap)
+    receiver = NatsReceiver(broker.options, tell, owner=owner, cap=cap, admitted=broker.admitted, **common)
+    if reason := broker.unreachable():
+        receiver.counters.down = reason
+        what = f"the broker runs, but this hub cannot reach it: {reason}; retrying until it can"
+        tell(Notice(f"NOT READY: {what}", "not-ready", WARNING))
+
+    def reload() -> None:
+        broker.reload()
+        receiver.note_reach(broker.unreachable())
+        if receiver.counters.down:
+            raise UsageError(f"a new connection to the broker does not work: {receiver.counters.down}")
+
+    reloads.add("sites and certificates", reload)
+    return receiver, {"broker": broker.counters}
+
+
+def _start_broker(parts: contextlib.ExitStack, options: HubOptions, cap: int) -> Broker:
+    from superhosts.fleet.nats.broker import Broker, Tls
+
+    tls = None
+    if options.tls_cert is not None and options.tls_key is not None:
+        tls = Tls(options.tls_cert, options.tls_key, options.tls_ca)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # as in connect_to
+    listen = LISTEN if options.listen is None else options.listen
+    broker = parts.enter_context(Broker(options.state / "broker", tell, listen=listen, cap=cap, tls=tls))
+    tell(f"broker ready at {broker.options.url}")
+    if not broker.guarded:
+        tell("no site is enrolled: any process on this machine can send as any site (superhosts site enroll SITE)")
+    return broker
 
 
 def known_sites(state: Path) -> Roster:
