@@ -18,8 +18,9 @@ from brokers import KeepingIntake, eventually, make_broker, running
 from commands import Run
 from places import fleet_guide
 from superhosts.cli._signals import Interruption, set_safely
-from superhosts.cli.edge import Watching, watch
+from superhosts.cli.edge import watch
 from superhosts.cli.hub import largest_sketch
+from superhosts.cli.usage.fleet import Edge
 from superhosts.core.defaults import EVIDENCE_PAIRS
 from superhosts.core.hashing import secret_of
 from superhosts.core.pairs import DIRECTIONS, SIDES, Window
@@ -34,7 +35,6 @@ from superhosts.output.console import tell
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.sample import Evidence
 from superhosts.sketch.sketch import Sketch
-from superhosts.sources.tables.options import TableOptions
 from superhosts.ui.service import Reloads
 from traffic import MINUTES, NOON, talk
 
@@ -204,7 +204,7 @@ def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pyt
     cut.write_bytes(p.pcap(talk("10.0.0.1", 30))[:-7])
     settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")
     spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
-    assert watch(Watching([str(cut)], TableOptions(), 10.0), settings, spool, ReadyHub()) == []
+    assert watch(Edge(inputs=[str(cut)]), settings, spool, ReadyHub()) == []
     lines = capsys.readouterr().err.splitlines()
     places = [place for place, line in enumerate(lines) if "the file ends inside a record" in line]
     assert len(places) == 1
@@ -233,7 +233,7 @@ def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(tmp_
     capture.write_bytes(p.pcap(talk("10.0.0.1", 30) + talk("10.0.0.1", 30, NOON + 5 * MINUTES)))
     settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")
     spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
-    errors = watch(Watching([str(capture)], TableOptions(), 10.0), settings, spool, ReadyHub(refused))
+    errors = watch(Edge(inputs=[str(capture)]), settings, spool, ReadyHub(refused))
     assert [error.exit_status for error in errors] == [5] * (refused > 0)
     last = capsys.readouterr().err.splitlines()[-1]
     words = f", {refused} REFUSED by the hub" if refused else ""

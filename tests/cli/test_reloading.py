@@ -11,7 +11,7 @@ from fleets import make_sketch, write_parcel
 from hubs import SITES
 from processes import Node, ending, free_port, make_edge, make_hub_on_files, rows
 from scraping import scrape
-from superhosts.cli._alerts import Reloadable
+from superhosts.cli._alerts import exchange
 from superhosts.errors import UsageError
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.store import AlertDesk, AlertStore
@@ -127,14 +127,14 @@ def test_destinations_that_were_opened_for_a_reload_that_fails_are_given_up(tmp_
     good = f"webhook+http://127.0.0.1:{free_port()}/x"
     delivery = DeliveryOptions(queue=tmp_path / "queue")
     desk = AlertDesk(AlertStore(tmp_path / "alerts.sqlite"), Policy(), [], lambda _text: None)
-    parts, asked = Reloadable(outputs, RunKind(endless=True), desk), OutputOptions(outputs=[good], delivery=delivery)
+    kind, asked = RunKind(endless=True), OutputOptions(outputs=[good], delivery=delivery)
     for _ in range(2):
         with pytest.raises(UsageError, match="unknown scheme"):
-            parts.exchange(asked, ["what://x"], Policy())
+            exchange(outputs, kind, desk, asked, ["what://x"], Policy())
         assert outputs.each() == desk.receivers() == []
-    parts.exchange(asked, [], Policy())
+    exchange(outputs, kind, desk, asked, [], Policy())
     (kept,) = outputs.each()
-    parts.exchange(asked, [], Policy())
+    exchange(outputs, kind, desk, asked, [], Policy())
     assert outputs.each() == [kept]  # with its queue
     for each in (kept, desk):
         each.close()

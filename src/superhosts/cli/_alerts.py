@@ -11,7 +11,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ from superhosts.output.delivery import DeliveryOptions
 from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.registry import OutputOptions, open_each
 from superhosts.pipeline.settings import Settings
+
+ALERTS = RunKind(ALERT_COLUMNS, endless=True)
 
 
 def policy_of(
@@ -98,6 +100,10 @@ def check_threshold(policy: Policy, selection: Selection) -> None:
         raise UsageError(f"--threshold {selection.threshold:g}: {begins}; {way}")
 
 
+def _receivers(addresses: Sequence[str], delivery: DeliveryOptions) -> OutputOptions:
+    return OutputOptions(outputs=addresses, delivery=delivery, option="--alert-to")
+
+
 def open_desk(
     options: AlertOptions, policy: Policy, delivery: DeliveryOptions, *, quiet: bool = False
 ) -> AlertDesk | None:
@@ -106,8 +112,7 @@ def open_desk(
         if options.alert_to:
             raise UsageError("--alert-to needs --alerts FILE, which keeps the alerts")
         return None
-    kind = RunKind(ALERT_COLUMNS, endless=True)
-    receivers = open_each(OutputOptions(outputs=options.alert_to, delivery=delivery, option="--alert-to"), kind)
+    receivers = open_each(_receivers(options.alert_to, delivery), ALERTS)
     if not quiet:
         tell_rules(policy)
     return AlertDesk(AlertStore(options.alerts), policy, receivers, tell)
@@ -136,30 +141,31 @@ RELOADED = "rules, thresholds and destinations"
 CHANGEABLE = {"threshold", "top", "allow", "never_act", "alert_cap", "alert_to", "output", "config"}
 
 
-@dataclass(frozen=True)
-class Reloadable:
-    """The destinations of a service that runs: of its rows, and of its alerts if it makes any."""
+def exchange(
+    outputs: Destinations,
+    kind: RunKind,
+    desk: AlertDesk | None,
+    asked: OutputOptions,
+    alert_to: Sequence[str],
+    policy: Policy,
+) -> None:
+    """Give a service other destinations, of rows and of alerts, and other rules and lists.
 
-    outputs: Destinations
-    kind: RunKind
-    desk: AlertDesk | None = None
-
-    def exchange(self, asked: OutputOptions, alert_to: Sequence[str], policy: Policy) -> None:
-        """Take other destinations, rules and lists, or none of them if one is wrong (UsageError, OutputError)."""
-        with contextlib.ExitStack() as undo:
-            rows = _opened(undo, asked, self.kind, self.outputs.each())
-            receivers: list[Destination] = []
-            if self.desk is not None:
-                wanted = OutputOptions(outputs=alert_to, delivery=asked.delivery, option="--alert-to")
-                receivers = _opened(undo, wanted, RunKind(ALERT_COLUMNS, endless=True), self.desk.receivers())
-            undo.pop_all()
-        left = self.outputs.exchange(rows)
-        if self.desk is not None:
-            left += self.desk.exchange(receivers)
-            if policy.rules != self.desk.policy.rules:
-                tell_rules(policy)
-            self.desk.reload(policy)
-        _close_later(left)
+    Nothing changes if one of them is wrong (UsageError, OutputError).
+    """
+    with contextlib.ExitStack() as undo:
+        rows = _opened(undo, asked, kind, outputs.each())
+        receivers: list[Destination] = []
+        if desk is not None:
+            receivers = _opened(undo, _receivers(alert_to, asked.delivery), ALERTS, desk.receivers())
+        undo.pop_all()
+    left = outputs.exchange(rows)
+    if desk is not None:
+        left += desk.exchange(receivers)
+        if policy.rules != desk.policy.rules:
+            tell_rules(policy)
+        desk.reload(policy)
+    _close_later(left)
 
 
 def _opened(
@@ -194,7 +200,8 @@ def reload_options(options: Any, take: Callable[[Any], None]) -> Callable[[], No
     def reload() -> None:
         now = options_now()
         take(now)
-        fixed = {name for name in changed(options, now) if name not in CHANGEABLE}
+        differs = {each.name for each in fields(now) if getattr(options, each.name) != getattr(now, each.name)}
+        fixed = differs - CHANGEABLE
         if fixed - told:
             names = ", ".join(option_name(name, declared(type(options))[name]) for name in sorted(fixed))
             tell(f"changed, but only a restart takes it: {names}")
@@ -202,7 +209,3 @@ def reload_options(options: Any, take: Callable[[Any], None]) -> Callable[[], No
         told.update(fixed)
 
     return reload
-
-
-def changed(before: Any, now: Any) -> list[str]:
-    return [each.name for each in fields(before) if getattr(before, each.name) != getattr(now, each.name)]

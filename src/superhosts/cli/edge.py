@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from superhosts.cli._declaration import check_no_conflict, declared
 from superhosts.cli._keys import fleet_key, say_what_leaves
@@ -38,10 +38,7 @@ from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
 from superhosts.pipeline.scan import Counters, RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.base import Source
-from superhosts.sources.files import OnError
 from superhosts.sources.open import open_inputs
-from superhosts.sources.tables.options import TableOptions
 from superhosts.ui.monitor import Monitor, observe_edge
 from superhosts.ui.service import STATUS, Reloads, Status, log_in_background
 
@@ -64,8 +61,7 @@ def edge(options: EdgeOptions) -> None:
         connection = connection if joining is None else joining.connect()
         store = Spool(options.spool, options.site, cap=parse_size(options.spool_cap), say=tell)
         sender = make_sender(options.to, connection, options.site)
-        how = Watching(options.inputs, options.tables, parse_seconds(options.grace), options.filter)
-        errors = watch(how, settings, store, sender, rows, monitor)
+        errors = watch(options, settings, store, sender, rows, monitor)
     fail_with(errors)
 
 
@@ -81,27 +77,8 @@ def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
         yield LocalRows(destinations, tell)
 
 
-class Watching(NamedTuple):
-    inputs: list[str]
-    tables: TableOptions
-    grace: float
-    filter: str | None = None
-
-    def open(self, done: frozenset[str], on_error: OnError) -> list[Source]:
-        sources = open_inputs(
-            self.inputs,
-            on_error,
-            follow=True,
-            done=done,
-            on_warning=lambda text: tell(as_warning(text)),
-            tables=self.tables,
-        )
-        use_filter(sources, self.filter)
-        return sources
-
-
 def watch(
-    how: Watching,
+    options: EdgeOptions,
     settings: Settings,
     spool: Spool,
     sender: LinkSender,
@@ -131,11 +108,20 @@ def watch(
     reloads = Reloads(monitor.manager)
     if rows is not None:
         reloads.add("--output", rows.destinations.reopen)
-    position = Position(spool.folder, how.inputs, settings.fingerprint, tell)
+    position = Position(spool.folder, options.inputs, settings.fingerprint, tell)
+    sources = open_inputs(
+        options.inputs,
+        errors.add,
+        follow=True,
+        done=position.done(),
+        on_warning=lambda text: tell(as_warning(text)),
+        tables=options.tables,
+    )
+    use_filter(sources, options.filter)
     scan = Scan(
-        how.open(position.done(), errors.add),
+        sources,
         settings,
-        RunOptions(grace=how.grace, resume_from=position.frontier, find=rows is not None),
+        RunOptions(grace=parse_seconds(options.grace), resume_from=position.frontier, find=rows is not None),
         on_error=errors.add,
         on_progress=on_progress,
     )
@@ -150,7 +136,7 @@ def watch(
         summarise(replace(scan.counters, warnings=[]))  # warnings were written as they came
         if not warned:
             warn_of_wrong_inner(scan.counters)
-        _deliver(run, spool, on_turn, patient=all(source.replays for source in scan.sources))
+        _deliver(run, spool, on_turn, patient=all(source.replays for source in sources))
     status.write(now=True)
     if refused := spool.counters.refused:
         errors.found.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from superhosts.cli._alerts import (
     RELOADED,
     NeededEvidence,
-    Reloadable,
     check_threshold,
+    exchange,
     open_desk,
     policy_of,
     reload_options,
@@ -140,7 +140,7 @@ def hub(options: HubOptions) -> None:
             policy = policy_of(now, now.config, threshold=now.threshold)
             selection = _selection(now, policy, check_settings(make_settings(now, site="")))
             asked = output_options(now, KIND, site=now.site, state=now.state)
-            Reloadable(outputs, KIND, desk).exchange(asked, now.alert_to, policy)
+            exchange(outputs, KIND, desk, asked, now.alert_to, policy)
             merging.settings = replace(merging.settings, selection=selection)
 
         reloads.add(RELOADED, reload_options(options, take))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from superhosts.cli._alerts import RELOADED, Reloadable, for_alerts, policy_of, reload_options, with_alerts
+from superhosts.cli._alerts import RELOADED, exchange, for_alerts, policy_of, reload_options, with_alerts
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
 from superhosts.cli._settings import output_options, traffic_settings
@@ -60,7 +60,7 @@ def watch(options: Watch) -> None:
         policy = policy_of(now, now.config, selected.inner, threshold=selected.threshold)
         if desk is not None:
             selected = for_alerts(selected, policy)
-        Reloadable(outputs, kind, desk).exchange(output_options(now, ENDLESS, site=now.site), now.alert_to, policy)
+        exchange(outputs, kind, desk, output_options(now, ENDLESS, site=now.site), now.alert_to, policy)
         run.select(selected.threshold, selected.top)
 
     reloads.add(RELOADED, reload_options(options, take))
