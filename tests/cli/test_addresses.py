@@ -82,16 +82,6 @@ def test_ipv4_hosts_may_be_prefixes_in_rows_files_and_questions(run: Run, carpet
     assert (refused.status, "a host here is a /24" in refused.err) == (2, True)
 
 
-def test_sketches_of_addresses_and_of_prefixes_do_not_merge(run: Run, carpet: Path, tmp_path: Path) -> None:
-    run("scan", carpet, *COMMON, "--save", tmp_path / "a")
-    run("scan", carpet, *COMMON, "--ipv4-prefix", "24", "--save", tmp_path / "b")
-    files = [*(tmp_path / "a").glob("*.cube"), *(tmp_path / "b").glob("*.cube")]
-    refused = run("merge", *files, "-o", tmp_path / "c.cube")
-    assert refused.status == 2
-    assert "--ipv4-prefix 24" in refused.err
-    assert "--ipv4-prefix 32" in refused.err
-
-
 def test_wrong_values_are_named(run: Run, lan: Path) -> None:
     for option, words in (
         ("--ipv4-prefix 0", "--ipv4-prefix 0"),

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from test_cli import lines
 
 import superhosts as sh
 from commands import Run
 from forging import forge, frame, take_apart
 from superhosts.output.report import COLUMNS
-from superhosts.output.table import print_timeline
 from traffic import MINUTES, NOON, content
 
 HOST = "10.0.0.7"
@@ -172,20 +169,6 @@ def test_bars(run: Run, archive: Path) -> None:
     assert len({line.index(" – ") for line in out[:7]}) <= 3  # numbers stand below each other
 
 
-@pytest.mark.parametrize("plain", [True, False])
-def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch, plain: bool) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    if plain:
-        monkeypatch.setenv("NO_COLOR", "1")
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, markup=False)
-    row = {"window_start": None, "side": "inner", "direction": "any", "peers": 5, "peers_low": 1, "peers_high": 9}
-    print_timeline(console, [{**row, "exact": False, "site": "[red]ams"}], [])
-    assert "[red]ams" in stream.getvalue()
-    assert ("\x1b[" in stream.getvalue()) is not plain
-
-
 def test_parts_have_lines_of_their_own(run: Run, tmp_path: Path) -> None:
     for number in range(2):
         sketch = sh.Sketch(window=sh.Window(NOON, NOON + MINUTES), site=f"s{number}")
@@ -233,12 +216,3 @@ def test_files_that_cannot_be_merged_are_shown_without_a_union(run: Run, archive
         assert re.search("no union of these files: .*: cannot (merge|be merged into .*)", ended.err)
         assert not any("union" in row for row in ended.rows)
         assert run("hosts", archive, "--union").status == 2
-
-
-def test_another_key_is_refused(run: Run, archive: Path) -> None:
-    sh.Cube(geometry=SMALL[32], key="another secret", device="cpu").save(archive / "day0" / "other.cube")
-    for command in (["hosts", archive], ["explain", archive, HOST]):
-        ended = run(*command)
-        assert (ended.status, ended.err.count("other.cube: written with key")) == (2, 1)
-    ended = run("hosts", archive, "--union")
-    assert (ended.status, ended.err.count("other.cube: cannot be merged into")) == (2, 1)

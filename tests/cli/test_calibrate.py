@@ -11,13 +11,12 @@ from typer.testing import CliRunner
 
 from superhosts.cli import app
 from superhosts.detectors.cube import Cube
-from superhosts.detectors.exact import Exact
 from superhosts.detectors.plan.choice import best_sizes
 from superhosts.detectors.plan.population import counted_population
 from superhosts.detectors.plan.prediction import Prediction, predict
 from superhosts.errors import OutputError
 from superhosts.lab.calibrate import Calibration, Trial, prediction_for, sizes_around
-from superhosts.lab.scores import Score, Truth, score
+from superhosts.lab.scores import Score
 from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 
@@ -86,13 +85,6 @@ def test_the_table_and_the_figure(capture: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["plot.svg"]
 
 
-def test_errors(capture: Path, tmp_path: Path) -> None:
-    missing = CliRunner().invoke(app, ["calibrate", str(tmp_path / "none.pcap")])
-    assert missing.exit_code == 3
-    assert "nothing to judge: no packet was read" in missing.stderr
-    assert CliRunner().invoke(app, ["calibrate", str(capture), "--error", "much"]).exit_code != 0
-
-
 def test_what_is_lost_of_a_capture_is_said(capture: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut.pcap"
     cut.write_bytes(capture.read_bytes()[:100_000])
@@ -137,23 +129,6 @@ def test_a_figure_needs_its_folder(capture: Path, tmp_path: Path) -> None:
         assert isinstance(result.exception, OutputError)
         assert result.exception.exit_status == 4
     assert not (tmp_path / "no").exists()
-
-
-@pytest.mark.filterwarnings("ignore::superhosts.errors.ThresholdWarning")
-def test_predictions_are_for_the_hosts_that_were_counted() -> None:
-    """Many hosts of one peer crowd the labels, and leave more hosts unnamed than any that the law knows."""
-    hosts = np.concatenate([np.repeat(np.arange(300, dtype=np.uint32), 40), np.arange(1000, 81_000, dtype=np.uint32)])
-    cube = Cube("256KiB", device="cpu", exact=False)
-    exact = Exact()
-    for detector in (cube, exact):
-        detector.update(hosts, np.random.default_rng(6).integers(0, 1 << 32, len(hosts), dtype=np.uint32))
-    found = score(cube.super_hosts(32), Truth.of(exact), 32)
-    assert found.true == 300
-    expected = predict(cube.geometry, counted_population(exact.counts()[1]), 32)
-    law = predict(cube.geometry, len(hosts), 32)
-    assert expected.super_hosts == 300
-    assert expected.total / 1.5 < found.ftr < 1.5 * expected.total
-    assert found.ftr > 2 * law.total
 
 
 def test_the_column_predicted_is_for_the_hosts_of_the_capture(capture: Path) -> None:

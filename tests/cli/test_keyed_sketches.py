@@ -62,16 +62,6 @@ def test_forgotten_names_are_counted(tmp_path: Path, run: Run) -> None:
     assert run("explain", "--json", tmp_path / "a.cube", shown[1]).rows[0]["peers"] == 10
 
 
-def test_unlike_sketches_name_both_files(tmp_path: Path, run: Run) -> None:
-    save("int64", tmp_path / "a.cube")
-    sh.Cube("1MiB", key_bits=64).save(tmp_path / "b.cube")
-    ended = run("merge", tmp_path / "a.cube", tmp_path / "b.cube", "-o", tmp_path / "u.cube")
-    assert ended.status == 2
-    assert "b.cube: cannot be merged into" in ended.err
-    assert "made with IPv6 /64 hosts" in ended.err
-    assert "with int64 keys" in ended.err
-
-
 def test_prefixes_select_addresses_only(tmp_path: Path, run: Run) -> None:
     save("text", tmp_path / "a.cube")
     ended = run("hosts", tmp_path / "a.cube", "--prefix", "10.0.0.0/8")

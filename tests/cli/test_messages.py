@@ -9,7 +9,6 @@ import gzip
 import re
 import shlex
 import shutil
-import struct
 import warnings
 from pathlib import Path
 from typing import NamedTuple
@@ -70,9 +69,6 @@ TABLE: dict[str, Said] = {
     ),
     # Files that are not what a command reads
     "a Zeek log": no_rows("conn.log", f"{NO_ENDS} --map src=COLUMN,dst=COLUMN; its columns: ts, uid, id.orig_h"),
-    "a Zeek log in gzip": no_rows(
-        "conn.log.gz", f"{NO_ENDS} --map src=COLUMN,dst=COLUMN; its columns: ts, uid, id.orig_h"
-    ),
     "EVE": no_rows(
         "eve.json",
         "its only row is bad; row 1 does not count: no address: "
@@ -91,14 +87,9 @@ TABLE: dict[str, Said] = {
     ),
     "results to scan": no_capture("rows.jsonl", "rows of superhosts (JSON Lines); they are results, not traffic"),
     "a log to hosts": no_sketch("hosts conn.log", "it looks like a Zeek log (tab-separated)"),
-    "NetFlow": no_capture(
-        "nf5.dat",
-        "NetFlow v5 datagrams; superhosts scan nf5.dat --format netflow reads it, if its first datagram is whole",
-    ),
     "gzip in gzip": no_capture(
         "twice.gz", "gzip data inside gzip; decompress it once: gzip -dc twice.gz | superhosts scan -"
     ),
-    "a sketch to scan": no_capture("a.cube", "a sketch (.cube); superhosts hosts asks it, superhosts merge merges it"),
     "text": no_capture("notes.pcap", "text"),
     "text to calibrate": refused(
         "calibrate notes.pcap",
@@ -169,12 +160,11 @@ TABLE: dict[str, Said] = {
     ),
     # Options, not arguments of Python
     "a low threshold": Said(
-        "scan small.pcap -t 5 --exact off --memory 1MiB --json",
+        "scan small.pcap -t 5 --exact off --memory 1MiB --json -q",  # Hosts are missing, which --quiet does not hide.
         0,
         (
             "superhosts: warning: threshold 5 is low for this cube; about 7% of hosts with this many peers cannot be "
             "named; superhosts plan --flows COUNT --threshold 5 prints a --geometry for this threshold",
-            summary("15 packets"),
         ),
     ),
     # What a scan says
@@ -225,14 +215,6 @@ TABLE: dict[str, Said] = {
     ),
     "none of a saved sketch": Said("hosts s -t 100", 0, (), f"{WINDOW}: none with 100 peers or more"),
     # Options that do not go together, and things that are not there
-    "loud and quiet": refused(
-        "scan small.pcap -v -q", "--verbose: not with --quiet, which hides progress and summaries"
-    ),
-    "two things on standard output": refused(
-        "scan small.pcap --counters - --json",
-        "--counters -: standard output has the rows; give --counters FILE, or --output FILE for the rows",
-    ),
-    "two formats": refused("scan small.pcap --json --csv", "--json and --csv: choose one"),
     "no such file": refused("scan none.pcap", "none.pcap: cannot be opened: No such file or directory", 3),
     "no such detector": refused(
         "scan small.pcap --detector nix",
@@ -240,10 +222,6 @@ TABLE: dict[str, Said] = {
     ),
     "a format of log lines": refused(
         "hub --from link --log-format xml", "--log-format: 'xml' is none of auto, text, json"
-    ),
-    "a window that does not end": refused(
-        "edge small.pcap --site ams --to out --window all",
-        "--window: 'all' is not a duration; write it like 90s, 5m, 1h or 30d",
     ),
 }
 
@@ -261,13 +239,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     contents = {
         "cut.pcap": small[:-3],
         "conn.log": log,
-        "conn.log.gz": gzip.compress(log),
         "twice.gz": gzip.compress(gzip.compress(small)),
         "eve.json": b'{"timestamp":"2023-11-14","event_type":"flow","src_ip":"10.0.0.7"}\n',
         "flows.csv": b"src,dst,port\n10.0.0.7,172.16.0.1,80\n",
         "sizes.csv": b"name,width,height\nbox,3,4\n",
         "rows.jsonl": b'{"window_start":"2023-11-14T22:10:00Z","side":"inner","host":"10.0.0.7","peers":15.0}\n',
-        "nf5.dat": struct.pack(">HHIII", 5, 30, 1, 1_700_000_000, 0),
         "notes.pcap": b"notes of mine",
         "empty.cube": b"",
         "other.key": b"a key of another site",

@@ -59,12 +59,6 @@ def test_a_threshold_that_is_no_number(run: Run, capture: Path) -> None:
     assert refused == "superhosts: --threshold nan: must be a number of peers, at least 1\n"
 
 
-def test_a_threshold_with_a_unit_finds_the_same(run: Run, capture: Path) -> None:
-    one, other = (run("scan", capture, "--json", "-t", text, *SMALL) for text in ("1000", "1k"))
-    assert (one.status, other.status, len(one.rows)) == (0, 0, 1)
-    assert one.rows == other.rows
-
-
 def test_lists() -> None:
     assert split_commas(["in,out", "any"]) == ["in", "out", "any"]
     assert split_commas([" in , out "]) == ["in", "out"]
@@ -81,9 +75,7 @@ def test_directions_and_sides_with_commas_or_repeated(command: str) -> None:
         assert (parameters["direction"], parameters["watch"]) == (["in", "out"], ["inner", "outer"])
 
 
-def test_two_directions_in_one_word(run: Run, capture: Path) -> None:
-    ended = run("scan", capture, "--json", "-t", "1k", "--inner", "10.0.0.0/8", "--direction", "in,out", *SMALL)
-    assert {row["direction"] for row in ended.rows} == {"out"}  # nobody answers
+def test_a_wrong_direction_of_two_in_one_word(run: Run, capture: Path) -> None:
     assert run("scan", capture, "--direction", "in,up", *SMALL).err.startswith("superhosts: --direction up: one of any")
 
 

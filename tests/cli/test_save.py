@@ -29,10 +29,6 @@ def junk(path: Path) -> None:
     path.write_text("junk")
 
 
-def other_detector(path: Path) -> None:
-    sh.Cube("1MiB").save(path)
-
-
 def fifo(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
@@ -40,14 +36,7 @@ def fifo(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "reason"),
-    [
-        (junk, "not a .cube file"),
-        (
-            other_detector,
-            "cannot be merged into this run: it was made with --detector cube, this run with --detector exact",
-        ),
-        (fifo, "not a plain file"),
-    ],
+    [(junk, "not a .cube file"), (fifo, "not a plain file")],
 )
 def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(run, capture, spoil, reason) -> None:
     whole = scan(run, capture)
@@ -64,16 +53,6 @@ def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(run, captu
     assert ended.err.count("\n") == 1
     assert old == (first.read_bytes() if first.is_file() else b"")
     assert sh.load(second).estimate("10.0.0.7")[0].peers == 1500
-
-
-def test_a_sketch_that_was_there_is_named_unless_quiet(run: Run, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 30))
-    common = ["scan", path, "--json", "-t", 20, "--save", tmp_path / "s", "--memory", "1MiB"]
-    first, second, quiet = run(*common), run(*common), run(*common, "-q")
-    (saved,) = (tmp_path / "s").iterdir()
-    line = f"{saved}: merged into the sketch that was there"
-    assert [ended.err.splitlines().count(line) for ended in (first, second, quiet)] == [0, 1, 0]
-    assert first.rows == second.rows == quiet.rows
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,13 @@ UNLIKE = {
     "decimal": (["--memory", "1MB"], ["--memory", "1MiB"], "--memory 1MB", "--memory 1MiB"),
     "geometry": (["--memory", "1MiB"], ["--geometry", PLANNED], "--memory 1MiB", f"--geometry {PLANNED}"),
     "prefix": (["--ipv6-prefix", "48"], [], "--ipv6-prefix 48", "--ipv6-prefix 64"),
+    "ipv4 addresses": (["--ipv4-prefix", "24"], [], "--ipv4-prefix 24", "--ipv4-prefix 32"),
     "width": (["--ipv6-prefix", "64"], ["--ipv6-prefix", "128"], "--ipv6-prefix 64", "--ipv6-prefix 128"),
 }
 
 
 def save(run: Run, folder: Path, name: str, options: list[str]) -> Path:
-    capture = write(folder / "a.pcap", talk("2001:db8::1", 30) if "prefix" in str(options) else talk("10.0.0.7", 30))
+    capture = write(folder / "a.pcap", talk("2001:db8::1", 30) if "ipv6" in str(options) else talk("10.0.0.7", 30))
     memory = [] if {"--memory", "--geometry"} & set(options) else ["--memory", "1MiB"]
     ended = run("scan", capture, "-q", "--json", "--save", folder / name, *memory, *options)
     assert ended.status == 0
