@@ -76,9 +76,8 @@ def panels_of(command: Any) -> dict[str, list[Any]]:
     """Return the arguments and options of a command by the panel of the help that shows them."""
     panels: dict[str, list[Any]] = {"Arguments": [], "Options": []}
     for each in command.params:
-        if not getattr(each, "hidden", False):
-            is_argument = each.param_type_name == "argument"
-            panels.setdefault("Arguments" if is_argument else each.rich_help_panel or "Options", []).append(each)
+        is_argument = each.param_type_name == "argument"
+        panels.setdefault("Arguments" if is_argument else each.rich_help_panel or "Options", []).append(each)
     return {panel: members for panel, members in panels.items() if members}
 
 

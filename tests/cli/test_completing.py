@@ -116,9 +116,7 @@ def test_every_option_offers_values_or_takes_anything() -> None:
     lacking = set()
     for name, command in parsed_commands().items():
         for option in command.params:
-            is_plain = (
-                option.param_type_name == "option" and not option.hidden and not getattr(option, "is_flag", False)
-            )
+            is_plain = option.param_type_name == "option" and not getattr(option, "is_flag", False)
             free = str(option.metavar) in FREE or max(option.opts, key=len) in ALSO_FREE
             if is_plain and not free and option._custom_shell_complete is None:
                 lacking.add((name, option.opts[0]))

@@ -39,7 +39,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def options_of(name: str) -> list[Any]:
-    return [each for each in parsed_commands()[name].params if not each.hidden and each.param_type_name == "option"]
+    return [each for each in parsed_commands()[name].params if each.param_type_name == "option"]
 
 
 def valued_options() -> list[tuple[str, str]]:

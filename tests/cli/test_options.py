@@ -62,7 +62,6 @@ def test_a_threshold_that_is_no_number(run: Run, capture: Path) -> None:
 def test_lists() -> None:
     assert split_commas(["in,out", "any"]) == ["in", "out", "any"]
     assert split_commas([" in , out "]) == ["in", "out"]
-    assert split_commas(None) == []
 
 
 @pytest.mark.parametrize("command", ["scan", "edge", "batch"])
@@ -77,13 +76,3 @@ def test_directions_and_sides_with_commas_or_repeated(command: str) -> None:
 
 def test_a_wrong_direction_of_two_in_one_word(run: Run, capture: Path) -> None:
     assert run("scan", capture, "--direction", "in,up", *SMALL).err.startswith("superhosts: --direction up: one of any")
-
-
-@pytest.mark.parametrize("word", ["enroll", "revoke"])
-def test_what_has_become_a_command_is_named(run, tmp_path, monkeypatch, word) -> None:
-    monkeypatch.chdir(tmp_path)
-    ended = run("hub", "--state", "hub", f"--{word}", "ams")
-    assert (ended.status, ended.out) == (2, "")
-    assert f"superhosts site {word} ams" in ended.err
-    assert list(tmp_path.iterdir()) == []
-    assert f"--{word}" not in run("hub", "--help").out

@@ -119,7 +119,7 @@ def test_an_option_is_the_same_in_all_commands() -> None:
     found: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, options in option_classes().items():
         for option, each in declared(options).items():
-            if (name, option) not in OWN_MEANING and not each.is_argument and not each.is_hidden:
+            if (name, option) not in OWN_MEANING and not each.is_argument:
                 kind = str(get_type_hints(options)[option] | None)  # a default of None is no other type
                 help = None if option in OWN_HELP else each.help
                 found[option][each.name, each.short, kind, each.metavar, help, each.check, each.callback].append(name)

@@ -108,9 +108,8 @@ def checked(config: Config, command: str, ctx: Any) -> dict[str, tuple[str, Any]
         given = _as_typed(config, place, value, parameters[key])
         try:
             parameters[key].process_value(ctx, given)
-        except (UsageError, typer.BadParameter) as error:
-            said = error.message if isinstance(error, typer.BadParameter) else str(error)
-            raise config.wrong(f"{place} = {_shown(value)}", said) from None
+        except typer.BadParameter as error:
+            raise config.wrong(f"{place} = {_shown(value)}", error.message) from None
         found[str(parameters[key].name)] = (place, given)
     return found
 
@@ -125,10 +124,7 @@ def check_common(config: Config, parameters: Iterable[Any]) -> None:
 
 def keys_of_tables(commands: Mapping[str, Any]) -> dict[str, list[Any]]:
     """Return the parameters whose keys each table has, by command; those of all commands by the empty name."""
-    shown = {
-        name: [each for each in commands[name].params if each.name not in NEVER and not getattr(each, "hidden", False)]
-        for name in COMMANDS
-    }
+    shown = {name: [each for each in commands[name].params if each.name not in NEVER] for name in COMMANDS}
     shared = set.intersection(*({each.name for each in params} for params in shown.values()))
     own = {name: [each for each in params if each.name not in shared] for name, params in shown.items()}
     return {"": [each for each in shown[COMMANDS[0]] if each.name in shared], **own}

@@ -29,7 +29,14 @@ from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_o
 import typer
 
 from superhosts.cli._completion import Values, completion_of
-from superhosts.cli._values import check_positive_count, checked, one_of, parse_seconds, parse_threshold, parse_whole
+from superhosts.cli._values import (
+    check_positive_count,
+    named_errors,
+    one_of,
+    parse_seconds,
+    parse_threshold,
+    parse_whole,
+)
 from superhosts.core.units import parse_size
 from superhosts.errors import UsageError
 
@@ -51,7 +58,6 @@ class Opt:
     short: str = ""
     shown: str | bool = True  # the default in words; False: none is shown
     is_argument: bool = False
-    is_hidden: bool = False
     callback: Callable[..., Any] | None = None  # of typer, called before the other options are parsed
     panel: str | None = None
     offers: Values | None = None  # what a shell completes, unless the metavar says it
@@ -115,20 +121,19 @@ def _info(name: str, each: Opt, kind: Any) -> Any:
     plain = next(part for part in get_args(kind) if part is not type(None)) if isinstance(kind, UnionType) else kind
     callback, parser, check = each.callback, None, each.check
     if plain in (int, float):
-        parser = check or (parse_whole if plain is int else parse_threshold)
-    elif get_origin(plain) is list:
-        callback = check
+        parser = named_errors(check or (parse_whole if plain is int else parse_threshold))
+    elif get_origin(plain) is list and check is not None:
+        callback = named_errors(check)
     elif plain is str and callback is None:
         check = check or CHECKS.get(each.metavar) or (one_of(*each.metavar.split("|")) if "|" in each.metavar else None)
-        callback = None if check is None else checked(check)
+        callback = None if check is None else named_errors(check, keeps_text=True)
     said: dict[str, Any] = {
         "metavar": each.metavar or None,
         "help": each.help,
         "callback": callback,
         "parser": parser,
         "show_default": each.shown,
-        "hidden": each.is_hidden,
-        "is_eager": each.is_hidden or each.callback is not None,
+        "is_eager": each.callback is not None,
         "rich_help_panel": each.panel,
         "autocompletion": completion_of(each.metavar, each.offers),
     }

@@ -77,6 +77,10 @@ ALERTS = opt(
     "them over restarts (superhosts alerts list FILE). Rules are in the file of --config; without any, a host with "
     "1024 peers or more is an alert.",
 )
+KEPT_ALERTS = ALERTS(
+    help="The file of alerts that a run keeps, to show and to mute hosts. Without it alerts.db or alerts.sqlite in the "
+    "folder counts."
+)
 CONFIG = opt(
     "FILE",
     "Values of options, and rules of alerts, from a TOML file (superhosts config init writes one). Options on the "

@@ -18,7 +18,7 @@ from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.notices import WARNING, Notice, as_warning
 from superhosts.core.prefixes import PRIVATE, SHOWN_PREFIXES, is_private
 from superhosts.core.profile import STAGES, WAITING, Profile, Spent, process_age, timing
-from superhosts.core.text import counted, short_rate
+from superhosts.core.text import aligned, counted, short_rate
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.console import say, tell
 from superhosts.pipeline.network import REASONS, Counters
@@ -54,9 +54,7 @@ def profile_lines(profile: Profile) -> Iterator[str]:
     for name, spent in profile.stages().items():
         cells = [f"{sum(each.get(name, Spent()).seconds for each in members):.3f}" for members in roles.values()]
         rows.append([name, *cells, *_total(profile, name, spent)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        yield "  ".join([first.ljust(widths[0]), *map(str.rjust, others, widths[1:])]).rstrip()
+    yield from aligned(rows, [False, *[True] * (len(rows[0]) - 1)])
     for role, members in roles.items():
         if len(members) > 1:
             busy = [sum(spent.seconds for name, spent in each.items() if name != WAITING) for each in members]

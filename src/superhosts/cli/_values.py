@@ -6,6 +6,7 @@ An error says which value is wrong and what is accepted; `_program.py` adds the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import typer
@@ -16,14 +17,12 @@ from superhosts.errors import UsageError
 
 def parse_threshold(text: str | float) -> float:
     """Read a number of peers: 1024, 1k, 1.5k or 1e3."""
-    try:
+    with suppress(ValueError):
         return float(text)
-    except ValueError:
-        pass
     try:
         return float(parse_count(str(text)))
     except UsageError:
-        raise typer.BadParameter(f"{text!r} is not a number; write it like 1024 or 1k") from None
+        raise UsageError(f"{text!r} is not a number; write it like 1024 or 1k") from None
 
 
 def parse_whole(text: str | int) -> int:
@@ -31,14 +30,14 @@ def parse_whole(text: str | int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number; write it like 20") from None
+        raise UsageError(f"{text!r} is not a whole number; write it like 20") from None
 
 
 def parse_at_least_one(text: str | int) -> int:
     """Read a whole number that is not below 1."""
     number = parse_whole(text)
     if number < 1:
-        raise typer.BadParameter(f"{number} is too small; write a whole number, at least 1")
+        raise UsageError(f"{number} is too small; write a whole number, at least 1")
     return number
 
 
@@ -57,29 +56,31 @@ def parse_seconds(text: str) -> float:
     return 0.0 if text.strip() == "0" else parse_duration(text, allow_zero=True) / SECOND
 
 
-def split_commas(values: list[str] | None) -> list[str]:
+def split_commas(values: list[str]) -> list[str]:
     """Return the items of a list whose items may hold several each: `in,out` is two."""
-    return [item.strip() for value in values or [] for item in value.split(",")]
+    return [item.strip() for value in values for item in value.split(",")]
 
 
-def split_sizes(values: list[str] | None) -> list[str]:
+def split_sizes(values: list[str]) -> list[str]:
     """Return several sizes, each checked."""
     sizes = split_commas(values)
     for size in sizes:
-        checked(parse_size)(size)
+        parse_size(size)
     return sizes
 
 
-def checked(parse: Callable[[str], Any]) -> Callable[[str | None], str | None]:
-    """Return the callback of an option whose text is kept, and read by `parse` when the command runs."""
+def named_errors(parse: Callable[[Any], Any], *, keeps_text: bool = False) -> Callable[[Any], Any]:
+    """Return a parser or callback of an option, which is named before what `parse` says of its value.
 
-    def check(text: str | None) -> str | None:
+    With `keeps_text` the value is only checked, and read when the command runs.
+    """
+
+    def check(given: Any) -> Any:
         try:
-            if text is not None:
-                parse(text)
+            read = None if given is None else parse(given)
         except UsageError as error:
             raise typer.BadParameter(str(error)) from None
-        return text
+        return given if keeps_text else read
 
     return check
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.usage.setup import AlertsExport, AlertsList, AlertsMute, AlertsShow
-from superhosts.core.text import printable
+from superhosts.core.text import aligned, printable
 from superhosts.core.times import iso_time, shown_time
 from superhosts.errors import UsageError
 from superhosts.output.alerts.machine import QUIET, Alert
@@ -38,7 +38,8 @@ def alerts_list(options: AlertsList) -> None:
         state = "open" if not alert.closed else "closed" if alert.reason == QUIET else f"closed: {alert.reason}"
         times = shown_time(alert.opened), shown_time(alert.last)
         rows.append((alert.id, alert.rule, printable(alert.host), alert.direction, *numbers, *times, state))
-    _write_table(rows)
+    for line in aligned(rows, [title in ("peers", "peak") for title in rows[0]]):
+        print(line)
 
 
 def alerts_show(options: AlertsShow) -> None:
@@ -73,15 +74,6 @@ def alerts_mute(options: AlertsMute) -> None:
 def alerts_export(options: AlertsExport) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         _write_json(store.alerts())
-
-
-def _write_table(rows: Sequence[tuple[str, ...]]) -> None:
-    """Write rows below their titles, numbers of peers to the right."""
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    for column in columns:
-        width, is_number = max(map(len, column)), column[0] in ("peers", "peak")
-        column[:] = [cell.rjust(width) if is_number else cell.ljust(width) for cell in column]
-    sys.stdout.writelines("  ".join(cells).rstrip() + "\n" for cells in zip(*columns, strict=True))
 
 
 def _write_json(alerts: Iterable[Alert]) -> None:

@@ -114,7 +114,7 @@ def config_show(options: ConfigShow) -> None:
     found = checked(config, options.command, ctx)
     lines = []
     for each in command.params:
-        if each.name in NEVER or getattr(each, "hidden", False):
+        if each.name in NEVER:
             continue
         variable = f"SUPERHOSTS_{options.command.upper()}_{each.name.upper()}"
         value, source = each.default, "default"

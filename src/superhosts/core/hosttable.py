@@ -12,7 +12,7 @@ from html import escape
 from typing import Any, NamedTuple
 
 from superhosts.core.pairs import Window
-from superhosts.core.text import at_least, counted, printable
+from superhosts.core.text import aligned, at_least, counted, printable
 from superhosts.core.times import window_span
 
 SHOWN = 10  # rows of a result at a Python prompt
@@ -67,13 +67,7 @@ def text_table(title: str, rows: Sequence[Any], total: int, window: Window | Non
     if rows:
         columns, cells = _cells(rows)
         table = [[column.short or column.title for column in columns], *cells]
-        widths = [max(map(len, texts)) for texts in zip(*table, strict=True)]
-        for line in table:
-            padded = (
-                text.rjust(width) if column.is_number else text.ljust(width)
-                for column, text, width in zip(columns, line, widths, strict=True)
-            )
-            lines.append(f"  {'  '.join(padded)}".rstrip())
+        lines += [f"  {line}" for line in aligned(table, [column.is_number for column in columns])]
     if total > len(rows):
         lines.append(f"  … {total - len(rows):,} more")
     return "\n".join(lines)

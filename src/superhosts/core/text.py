@@ -11,7 +11,7 @@ text passes it through `printable` first.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 SURROGATES = "surrogatepass"  # how lone surrogates are encoded: different texts have different bytes
@@ -32,6 +32,14 @@ def counted(number: float, noun: str, plural: str = "") -> str:
     """Return a number with its noun: 1 host, 2,000 hosts. A plural that is more than an added s is given as well."""
     shown = f"{number:,.0f}" if number == round(number) else f"{number:,g}"
     return f"{shown} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def aligned(rows: Sequence[Sequence[str]], is_number: Sequence[bool]) -> Iterator[str]:
+    """Yield rows as lines of columns, those of numbers aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(row, widths, is_number, strict=True)
+        yield "  ".join(text.rjust(width) if right else text.ljust(width) for text, width, right in cells).rstrip()
 
 
 def at_least(number: int | None, low: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import MISSING
 from pathlib import Path
 from typing import ClassVar
@@ -11,7 +10,6 @@ from superhosts.cli import _options as common
 from superhosts.cli._declaration import arg, flag, opt, options
 from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import parse_at_least_one, split_commas
-from superhosts.errors import UsageError
 
 LOCAL = "nats://127.0.0.1:4222"
 ENROLLED = "superhosts.cli.site:enrolled_sites"
@@ -162,15 +160,6 @@ class UpstreamOptions:
     spool_cap: str = common.SPOOL_CAP
 
 
-def _refuse(instead: str) -> Callable[[str], None]:
-    """Return the check of an option that is now a command."""
-
-    def refuse(site: str) -> None:
-        raise UsageError(f"{instead} is a command of its own now: superhosts {instead} {site} (with the hub's --state)")
-
-    return refuse
-
-
 @options()
 class Hub(
     HubWindowOptions,
@@ -211,8 +200,6 @@ class Hub(
         shown="those of the last 12 windows",
         offers=ENROLLED,
     )
-    enroll: str | None = opt("SITE", "", check=_refuse("site enroll"), is_hidden=True)
-    revoke: str | None = opt("SITE", "", check=_refuse("site revoke"), is_hidden=True)
 
 
 SITE_NAME = arg("SITE", "Name of the site, as its edge gives it with --site.", offers=ENROLLED)

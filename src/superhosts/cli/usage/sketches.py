@@ -73,10 +73,7 @@ class Web(common.ScanWantedOptions, common.NamesOptions):
     )
     web_token_file: Path | None = common.WEB_TOKEN_FILE
     web_trust_proxy: list[str] = common.WEB_TRUST_PROXY
-    alerts: Path | None = common.ALERTS(
-        help="The file of alerts that a run keeps, to show and to mute hosts. Without it alerts.db or alerts.sqlite in "
-        "the folder counts.",
-    )
+    alerts: Path | None = common.KEPT_ALERTS
     key_file: Path | None = common.SKETCH_KEY_FILE
     log_format: str = common.LOG_FORMAT
 

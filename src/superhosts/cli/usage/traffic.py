@@ -94,10 +94,7 @@ class Watch(
 @options("Addresses and folders")
 class SourceOptions:
     token_file: Path | None = opt("FILE", "File with the token that the web address asks for.")
-    alerts: Path | None = common.ALERTS(
-        help="The file of alerts that a run keeps, to show and to mute with a folder. Without it alerts.db or "
-        "alerts.sqlite in the folder counts.",
-    )
+    alerts: Path | None = common.KEPT_ALERTS
 
 
 @options()
