@@ -33,7 +33,6 @@ from superhosts.detectors.gpu.launch import (
     cuda,
     device_array,
     device_function,
-    device_zeros,
     kernel,
     set_zero,
     to_device,
@@ -281,8 +280,8 @@ DEVIATIONS = 6.0  # standard deviations of the prefix's zeros: it rejects one in
 
 # On a GPU the set of hosts uses open addressing with compare-and-swap, in the same layout as on the CPU. It cannot grow
 # while a kernel runs. A thread that finds it too full therefore sets a flag and does not enter its pair into the table
-# of recent pairs. Then the set grows and the whole batch is written again, which changes nothing for pairs already
-# written: no host is lost.
+# of recent pairs. Then the CPU makes a larger set, as it does for merging, and the whole batch is written again, which
+# changes nothing for pairs already written: no host is lost.
 
 MAX_PROBES = 256  # slots that a thread examines before it reports that the set is too full
 GROWTH = 4  # factor by which the set grows
@@ -312,15 +311,6 @@ def add_host(host: Any, slots: Any, state: Any) -> bool:
         place = (place + 1) & (capacity - 1)
     state[FAILED] = U32(1)
     return False
-
-
-@kernel
-def add_cells(cells: Any, slots: Any, state: Any) -> None:
-    """Add the hosts of one set to another."""
-    last = cells.shape[0] - 1
-    for i in range(cuda.grid(1), last + 1, cuda.gridsize(1)):
-        if cells[i] != U32(0):
-            add_host(cells[i] if i < last else U32(0), slots, state)
 
 
 @cache
@@ -421,12 +411,13 @@ class CudaGse(CudaEngine):
     @on_gpu
     def _allocate(self) -> None:
         super()._allocate()
-        self._make_slots(self.tuning.gpu.host_slots)
+        self._send_hosts(HostSet(self.tuning.gpu.host_slots))
         self._clear_recent()
 
-    def _make_slots(self, capacity: int) -> None:
+    def _send_hosts(self, known: HostSet) -> None:
+        capacity = len(known.slots) - 1
         try:
-            slots = device_zeros(capacity + 1, np.uint32, self.stream)
+            slots = to_device(known.slots)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -434,7 +425,7 @@ class CudaGse(CudaEngine):
             way = f"use {setting('device', 'cpu')}"
             text = f"GPU {self.gpu} does not have {size} of free memory for the set of hosts; {way}"
             raise GpuMemoryError(text) from None
-        self.slots, self.state = slots, to_device(np.zeros(2, np.uint32))
+        self.slots, self.state = slots, to_device(np.array([known.count, 0], np.uint32))
         self.stream.synchronize()
         self._find = Replay(self.stream)  # The old recording would search the old set.
 
@@ -459,38 +450,26 @@ class CudaGse(CudaEngine):
         while True:
             arguments = hosts, peers, self.halves, self.extra, self.slots, self.state, self.update_key
             self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
-            if not self._has_failed(stream):
+            stream.synchronize()
+            if not self.state.copy_to_host()[FAILED]:
                 break
-            self._grow()
+            self._keep_hosts(GROWTH * (len(self.slots) - 1))
 
-    def _has_failed(self, stream: Stream) -> bool:
-        """Wait for the kernel and return True if a host found no slot."""
-        stream.synchronize()
-        return bool(self.state.copy_to_host()[FAILED])
+    def _hosts(self) -> Slots:
+        return hosts_in(self.slots.copy_to_host())
 
-    def _grow(self) -> None:
-        cells, capacity, failed = self.slots, len(self.slots) - 1, True
-        while failed:
-            capacity *= GROWTH
-            self._make_slots(capacity)
-            failed = self._add_once(cells)
-
-    def _add_once(self, cells: Any) -> bool:
-        """Add the hosts of another set; return True if a host found no slot."""
-        launch = self.launch
-        blocks = min(4 * launch.multiprocessors, -(-len(cells) // launch.threads))
-        self._start(add_cells, (blocks, launch.threads), self.stream, (cells, self.slots, self.state))
-        return self._has_failed(self.stream)
-
-    def _add(self, cells: Any) -> None:
-        while self._add_once(cells):
-            self._grow()
+    def _keep_hosts(self, slots: int, *others: Slots) -> None:
+        """Keep the hosts, with others, in a new set of at least this many slots, which is filled in main memory."""
+        known = HostSet(slots)
+        for hosts in (self._hosts(), *others):
+            known.add(hosts)
+        self._send_hosts(known)
 
     @on_gpu
     def clear(self) -> None:
         super().clear()
         self._clear_recent()
-        self._make_slots(len(self.slots) - 1)
+        self._send_hosts(HostSet(len(self.slots) - 1))
 
     # Merging, loading and saving
 
@@ -499,17 +478,17 @@ class CudaGse(CudaEngine):
         self.flush()
         if isinstance(other, CudaGse) and other.gpu == self.gpu:
             other.flush()
-            words, cells = other.words, other.slots
+            words, hosts = other.words, other._hosts()
         else:
             arrays = other.arrays()
-            words, cells = to_device(arrays["bits"].reshape(-1)), to_device(cells_of(arrays["hosts"]))
+            words, hosts = to_device(arrays["bits"].reshape(-1)), arrays["hosts"]
         self._merge_words(self.words, words)
-        self._add(cells)
+        self._keep_hosts(len(self.slots) - 1, hosts)
         self._sums = None
 
     @on_gpu
     def arrays(self) -> Arrays:
-        return {**super().arrays(), "hosts": hosts_in(self.slots.copy_to_host())}
+        return {**super().arrays(), "hosts": self._hosts()}
 
     # Queries
 
@@ -531,12 +510,6 @@ class CudaGse(CudaEngine):
         self.stream.synchronize()
         counts: Counts = out.copy_to_host()
         return counts
-
-
-def cells_of(hosts: Slots) -> Slots:
-    """Return hosts in the layout of a set's slots, in which the last cell is 1 if host 0 is in the set."""
-    others = hosts[hosts != 0]
-    return np.append(others, np.uint32(len(others) < len(hosts))).astype(np.uint32)
 
 
 class Gse(EngineRival):
