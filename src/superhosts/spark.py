@@ -34,7 +34,6 @@ from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 
 SCHEMA = "sketch binary, rows bigint, bad_rows bigint"
-_LISTS = ("inner", "exclude", "watch", "direction", "peers", "proto", "port")
 
 
 def sketch_partitions(
@@ -126,8 +125,7 @@ def _settings(given: dict[str, Any]) -> Settings:
     for name in ("threshold", "top", "window", "site"):
         if name in given:
             raise UsageError(f"{name}=: sketches are made without it; ask the merged sketch")
-    lists = {name: (given[name],) for name in _LISTS if isinstance(given.get(name), str)}
-    made = Settings(**{**given, **lists})
+    made = Settings(**given)
     key, threads = secret_of(made.key), made.threads or 1  # Spark gives a task one core
     return replace(made, window="all", key=key, device="cpu", threads=threads)
 

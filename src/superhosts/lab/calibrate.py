@@ -176,10 +176,10 @@ def calibrate(
     names = [inputs] if isinstance(inputs, Name) else list(inputs)
     share = parse_share(error)
     settings = Settings(
-        inner=_several(inner),
-        exclude=_several(exclude),
-        watch=_several(watch),
-        direction=_several(direction),
+        inner=inner,
+        exclude=exclude,
+        watch=watch,
+        direction=direction,
         special=special,
         window=window,
         threshold=threshold,
@@ -199,10 +199,6 @@ def calibrate(
             f"nothing to judge: {why_nothing(run.counters)}", file=", ".join([str(name) for name in names])
         )
     return result
-
-
-def _several(values: str | Sequence[str]) -> Sequence[str]:
-    return (values,) if isinstance(values, str) else values
 
 
 def thresholds_below(threshold: float) -> list[float]:

@@ -141,8 +141,7 @@ def compare(
     if made is not None:
         result.rows += [each.row for judged in on_synthetic(made, makers, least, given) for each in judged]
         return result
-    prefixes = (inner,) if isinstance(inner, str) else inner
-    settings = Settings(inner=prefixes, special=special, window=window, threshold=threshold, families=FAMILIES)
+    settings = Settings(inner=inner, special=special, window=window, threshold=threshold, families=FAMILIES)
     panels = Panels(lambda _bits: makers, settings)
     run = panels.run(open_inputs(names, tables=TableOptions(format, as_map(map), time)))
     result.rows += [each.row for judged in on_inputs(run, panels, least, given) for each in judged]

@@ -688,10 +688,10 @@ def scan(
     """
     names = _names(inputs)
     settings = Settings(
-        inner=_several(inner),
-        exclude=_several(exclude),
-        watch=_several(watch),
-        direction=_several(direction),
+        inner=inner,
+        exclude=exclude,
+        watch=watch,
+        direction=direction,
         threshold=threshold,
         top=top,
         window=defaults.WINDOW if window is None else window,
@@ -708,10 +708,10 @@ def scan(
         site=site,
         device=device,
         threads=threads,
-        peers=_several(peers),
+        peers=peers,
         count=count,
         by=by,
-        proto=_several(proto),
+        proto=proto,
         port=[str(each) for each in ((port,) if isinstance(port, str | int) else port)],
         tunnels=tunnels,
         evidence=evidence,
@@ -736,7 +736,3 @@ def _names(inputs: Any) -> list[Name]:
             way = "pass names of files; a table goes to cube.update(table, host=…, peer=…)"
             raise UsageError(f"scan: {type(name).__name__} is not the name of an input; {way}")
     return names
-
-
-def _several(values: str | Sequence[str]) -> Sequence[str]:
-    return (values,) if isinstance(values, str) else values

@@ -51,6 +51,7 @@ MOST_PANES = 10_000  # of a window: each may take a sketch
 MOST_KEPT = 2  # sketches whose memory the panes may take that the front keeps besides its unions
 MORE_SKETCHES = 4 + MOST_KEPT  # besides the panes: union of the back, last window, next window, pane that is open
 PEERS = ("any", *CONTACTS)
+LISTS = ("inner", "exclude", "watch", "direction", "peers", "proto", "port")  # a text alone is a list of one
 BY = ("address", "address-port")
 
 
@@ -89,6 +90,9 @@ class Settings:
     families: Sequence[int] = (4, 6)  # address families that count; no option has them yet
 
     def __post_init__(self) -> None:
+        for name in LISTS:
+            if isinstance(value := getattr(self, name), str):
+                object.__setattr__(self, name, (value,))
         for name, values, known in (
             ("watch", self.watch, SIDES),
             ("direction", self.direction, DIRECTIONS),
