@@ -11,5 +11,6 @@ any later version of the code. hypothesis makes the cases and shrinks those that
 a small number of cases, always the same.
 
 A campaign runs each target in a process of its own (`campaign.py`), with numba's bounds checks on, a time limit for
-each case and a limit on memory. A case that ends the process, by a crash or by hanging, is saved like any other.
+each case and a limit on memory. It ends with the first failure, and the case that ended the process is saved: by an
+error, a crash, or by hanging.
 """

@@ -1,24 +1,22 @@
-"""One target, fuzzed for some time in this process. `python -m fuzz` starts it as a child.
+"""One target, fuzzed in this process until a case fails. `python -m fuzz` starts it as a child.
 
-The case that is running lies in a file, so that it is known even when it ends this process: by a crash, or because
-faulthandler ends it after `HANG` seconds and writes where all threads were.
+The case that runs lies in a file, so that it is known whatever ends this process: an error (hypothesis runs the
+smallest case that fails last), a crash, or faulthandler, which ends a case after `HANG` seconds and writes where all
+threads were.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import faulthandler
 import gc
-import hashlib
 import marshal
 import os
 import resource
 import sys
 import time
-import traceback
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,39 +33,22 @@ COMPILING = 20  # cases after which everything should be compiled
 SHORT = 10.0  # seconds of a round, where that is fewer
 WARM_UP = 0.3  # share of the time after which memory should no longer grow
 LEAK = 64 << 20  # bytes by which memory may grow after the warm-up
-TITLE = f"{'target':14} {'executions':>11} {'per second':>11} {'grown':>9}  failures"
-CURRENT, STACKS = "current", "stacks"
-FOUND = 9  # status of a campaign with failures; one that hangs ends with 1
+TITLE = f"{'target':14} {'executions':>11} {'per second':>11} {'grown':>9}"
+CURRENT = "current"
+GREW = 9  # status of a campaign whose memory grew; one that failed or hung ends with 1
 
 
-@dataclass
-class Failure:
-    case: bytes  # marshalled
-    text: str
-
-    @property
-    def name(self) -> str:
-        return hashlib.blake2b(self.case, digest_size=4).hexdigest()
-
-
-class Guard(event.Listener):
-    """Knows the case that runs, whatever becomes of this process, and ends one that hangs."""
-
-    def __init__(self, folder: Path, *, hang: float = HANG) -> None:
+class Campaign(event.Listener):
+    def __init__(self, target: Target, folder: Path, *, hang: float = HANG) -> None:
+        self.target, self.executions, self.began = target, 0, time.monotonic()
         self._hang = hang
         self._compiling = 0  # compiling one function compiles those that it calls
         self._current = os.open(folder / CURRENT, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        self._stacks = (folder / STACKS).open("w")
-        faulthandler.enable(self._stacks)
+
+    def guard(self) -> None:
+        """Write where all threads are when this process crashes, and do not count compiling as a part of a case."""
+        faulthandler.enable(sys.__stderr__)
         event.register("numba:compile", self)
-
-    def begin(self, case: bytes) -> None:
-        os.pwrite(self._current, case, 0)
-        os.ftruncate(self._current, len(case))
-        self._watch()
-
-    def end(self) -> None:
-        faulthandler.cancel_dump_traceback_later()
 
     def on_start(self, event: Any) -> None:
         """Leave numba the time that it needs to compile."""
@@ -80,69 +61,48 @@ class Guard(event.Listener):
             self._watch()
 
     def _watch(self) -> None:
-        faulthandler.dump_traceback_later(self._hang, exit=True, file=self._stacks)
-
-
-class Campaign:
-    """Runs cases of one target, counts them, and keeps the smallest case of every kind of failure."""
-
-    def __init__(self, target: Target, guard: Guard | None = None) -> None:
-        self.target = target
-        self.executions, self.began = 0, time.monotonic()
-        self.failures: dict[tuple[str, ...], Failure] = {}
-        self._guard = guard
+        faulthandler.dump_traceback_later(self._hang, exit=True, file=sys.__stderr__)
 
     def run_case(self, case: Any) -> None:
         packed = marshal.dumps(case)
-        if self._guard:
-            self._guard.begin(packed)
+        os.pwrite(self._current, packed, 0)
+        os.ftruncate(self._current, len(packed))
+        self._watch()
         try:
             self.target.check(case)
-        except Exception as error:
-            kind, failure = _kind_of(error), Failure(packed, "".join(traceback.format_exception(error)))
-            if kind not in self.failures or len(packed) <= len(self.failures[kind].case):
-                self.failures[kind] = failure
-            raise
         finally:
-            if self._guard:
-                self._guard.end()
+            faulthandler.cancel_dump_traceback_later()
             self.executions += 1
 
     def run_round(self, number: int, examples: int) -> None:
-        """Let hypothesis make so many cases, and shrink those that fail."""
+        """Let hypothesis make so many cases, and shrink one that fails."""
         phases = (Phase.generate, Phase.target, Phase.shrink)
         wide = settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         run = settings(wide, phases=phases)(given(case=self.target.cases)(lambda case: self.run_case(case)))
-        try:
-            seed(number)(run)()
-        except Exception as error:
-            if not self.failures:  # of hypothesis itself, or of a strategy
-                raise SystemExit(f"{self.target.name}: no case could be made: {error!r}"[:1000]) from None
+        seed(number)(run)()
 
-    def run_for(self, seconds: float, number: int) -> int:
-        """Run rounds until the time is over. Return the bytes by which memory grew after the warm-up."""
-        self.run_round(number, COMPILING)
-        self.executions, self.began, spent, warm = 0, time.monotonic(), 0.0, 0
-        while spent < seconds:
+    def run(self, number: int, cases: int, seconds: float) -> int:
+        """Run so many cases, or if 0 for some time. Return the bytes by which memory grew after the warm-up."""
+        if not cases:
+            self.run_round(number, COMPILING)
             number += 1
-            rate = self.executions / spent if spent else 0.0
-            self.run_round(number, int(min(max(rate * SHORT, 20), ROUND)))
-            spent = time.monotonic() - self.began
-            if not warm and spent > WARM_UP * seconds:
+        self.executions, self.began, warm = 0, time.monotonic(), 0
+        for examples in self._rounds(cases, seconds):
+            self.run_round(number, examples)
+            number += 1
+            if not cases and not warm and self.spent > WARM_UP * seconds:
                 warm = _memory()
-        return max(0, _memory() - warm)
+        return max(0, _memory() - warm) if warm else 0
 
-    def run_cases(self, cases: int, number: int) -> int:
-        for left in range(cases, 0, -ROUND):
-            self.run_round(number, min(left, ROUND))
-            number += 1
-        return 0
+    @property
+    def spent(self) -> float:
+        return time.monotonic() - self.began
 
-
-def _kind_of(error: BaseException) -> tuple[str, ...]:
-    """Return what tells one defect from another: the type of error and the place that raised it."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return type(error).__name__, last.filename, str(last.lineno)
+    def _rounds(self, cases: int, seconds: float) -> Iterator[int]:
+        """Yield how many cases each round has."""
+        yield from (min(ROUND, cases - done) for done in range(0, cases, ROUND))
+        while not cases and self.spent < seconds:
+            yield int(min(max(self.executions / self.spent * SHORT, 20), ROUND))
 
 
 def _memory() -> int:
@@ -153,44 +113,21 @@ def _memory() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def save(target: str, failure: Failure, folder: Path) -> Path:
-    """Write a failing case down: the literal first, then what happened, as comments."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{target}-{failure.name}.txt"
-    comments = "".join(f"# {line}\n" for line in failure.text.splitlines())
-    path.write_text(f"{marshal.loads(failure.case)!r}\n{comments}", encoding="utf-8", errors="backslashreplace")
-    return path
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("target")
-    parser.add_argument("--seconds", type=float, default=0.0)
-    parser.add_argument("--cases", type=int, help="so many, however long they take")
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--failures", type=Path, required=True)
-    options = parser.parse_args()
+def main(name: str, folder: str, number: str, cases: str, seconds: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    guard = Guard(options.folder)
-
-    campaign, number = Campaign(load(options.target), guard), options.seed * 1_000
-    if options.cases:
-        grown = campaign.run_cases(options.cases, number)
-    else:
-        grown = campaign.run_for(options.seconds, number)
-    rate = campaign.executions / (time.monotonic() - campaign.began)
-    problems = [f"memory grew by {grown >> 20} MiB after the warm-up"] if grown > LEAK else []
-    for failure in campaign.failures.values():
-        path = save(options.target, failure, options.failures)
-        problems.append(f"{path}: {failure.text.strip().splitlines()[-1][:200]}")
-    size = f"{grown / 2**20:.1f} MiB"
-    print(f"{options.target:14} {campaign.executions:11,} {rate:11.0f} {size:>9}  {len(problems)}")
-    print("".join(f"  {problem}\n" for problem in problems), end="")
-    sys.exit(FOUND if problems else 0)
+    campaign, grown = Campaign(load(name), Path(folder)), 0
+    campaign.guard()
+    try:
+        grown = campaign.run(int(number) * 1000, int(cases), float(seconds))
+    finally:
+        size, rate = f"{grown / 2**20:.1f} MiB", campaign.executions / campaign.spent
+        print(f"{name:14} {campaign.executions:11,} {rate:11.0f} {size:>9}")
+    if grown > LEAK:
+        print(f"  memory grew by {grown >> 20} MiB after the warm-up")
+        sys.exit(GREW)
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
