@@ -29,7 +29,7 @@ does not depend on how many threads draw it. Memory is 8 bytes a flow and 4 a pa
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -59,11 +59,14 @@ _UNIT = 2.0**-53
 _S11 = np.uint64(11)
 
 
-@compiled
-def mix(x: np.uint64) -> np.uint64:
+def mix_all(x: Any) -> Any:
+    """Scramble 64-bit numbers, one to one."""
     x = (x ^ (x >> _S30)) * _MIX_1
     x = (x ^ (x >> _S27)) * _MIX_2
     return x ^ (x >> _S31)
+
+
+mix = compiled(mix_all)  # of one number, for compiled loops
 
 
 @compiled
@@ -246,16 +249,16 @@ def tail_bounds(supers: int, flows: int) -> tuple[float, float]:
         )
     low = float(SHOULDER) if _tail_flows(supers, 4 * THRESHOLD, SHOULDER) <= budget else float(THRESHOLD)
     if _tail_flows(supers, CAP, low) > budget:
-        small, large = 1.05 * THRESHOLD, float(CAP)
-        for _ in range(50):
-            middle = (small * large) ** 0.5
-            small, large = (middle, large) if _tail_flows(supers, middle, low) <= budget else (small, middle)
-        return low, small
-    small, large = 1.0, low
+        return low, _bisect(1.05 * THRESHOLD, float(CAP), lambda cap: _tail_flows(supers, cap, low) <= budget)[0]
+    return _bisect(1.0, low, lambda least: _tail_flows(supers, CAP, least) > budget)[1], float(CAP)
+
+
+def _bisect(low: float, high: float, holds: Callable[[float], bool]) -> tuple[float, float]:
+    """Return two near numbers: up to the first one the condition holds, from the second one on it does not."""
     for _ in range(50):
-        middle = (small * large) ** 0.5
-        small, large = (small, middle) if _tail_flows(supers, CAP, middle) <= budget else (middle, large)
-    return large, float(CAP)
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
 
 
 def _tail_length(supers: int, low: float, cap: float) -> int:
@@ -351,7 +354,7 @@ def inner_addresses_6(slots: Words, bits: int, network: tuple[int, int], key: in
     place = slots - shares.astype(np.uint64)
     if 6 < bits <= subnet_bits - 10:
         place = (scatter(place >> np.uint64(6), subnet_bits - 16, key) << np.uint64(16)) | (place & np.uint64(63))
-    low = (_mix(slots + np.uint64(key)) & np.uint64(2**64 - 4)) | (slots & np.uint64(3))
+    low = (mix_all(slots + np.uint64(key)) & np.uint64(2**64 - 4)) | (slots & np.uint64(3))
     return np.stack([np.uint64(network[0] >> 64) | place, low], axis=1)
 
 
@@ -364,7 +367,7 @@ def outer_addresses_6(peers: NDArray[np.uint32], network: tuple[int, int]) -> Wo
         | ((number >> np.uint64(16)) << np.uint64(40))
         | ((number >> np.uint64(8)) & np.uint64(255))
     )
-    return np.stack([high, _mix(number)], axis=1)
+    return np.stack([high, mix_all(number)], axis=1)
 
 
 def outer_blocks(random: np.random.Generator, network: tuple[int, int] | None) -> NDArray[np.uint32]:
@@ -375,13 +378,6 @@ def outer_blocks(random: np.random.Generator, network: tuple[int, int] | None) -
         shift = max(0, 16 - network[1])
         free &= (blocks >> shift) != (network[0] >> 16 >> shift)
     return random.permutation(blocks[free])[:CLIENT_BLOCKS]
-
-
-def _mix(numbers: Words) -> Words:
-    """Scramble 64-bit numbers, one to one (the array form of `mix`)."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
 
 
 BLOCK = 1 << 17  # packets yielded together
