@@ -160,6 +160,24 @@ class Summary:
         }
 
 
+class Pairs(NamedTuple):
+    """The sampled pairs of one host as columns, seen from its end."""
+
+    numbers: NDArray[np.int64]  # of the sample's rows
+    at_higher: Bools  # the host is the higher end
+    peers: Words
+    mine: Words  # what the host has sent
+    theirs: Words
+    services: Words  # protocol and port
+    at_host: Bools  # the service is the host's. A protocol without ports is nobody's service
+    known: Bools  # the service is known. TCP and UDP without ports are of truncated packets
+    ported: Bools  # it is known, and has a port
+    sends: Bools
+    gets: Bools
+    opened: Bools  # the host asked the peer
+    asked: Bools  # the peer asked the host
+
+
 class Summaries:
     def __init__(self, evidence: Evidence, family: int) -> None:
         self._rows: Rows = evidence.rows.get(family, np.zeros((0, 10), np.uint64))
@@ -180,19 +198,19 @@ class Summaries:
         self._connections = _has(low | high, CONNECTED) & _has(low | high, SYN << FLAGS_AT)
 
     def of(self, host: Network, part: Part) -> Summary:
-        rows, at_higher = self._pairs_of(host)
-        peers = self._ends[np.where(at_higher, rows, rows + self._count)]
-        mine, theirs = _halves(self._rows[rows, DEEDS], at_higher)
-        view = self._view(rows)
-        if part.way != "any" and len(rows):  # of a direction: pairs with packets in it
-            seen = (mine if part.way == "out" else theirs) != 0
+        numbers, at_higher = self._numbers_of(host)
+        view = self._view(numbers)
+        pairs = self._pairs(numbers, at_higher, view)
+        if part.way != "any" and len(numbers):  # of a direction: pairs with packets in it
+            seen = (pairs.mine if part.way == "out" else pairs.theirs) != 0
             if part.contact:  # Answered or not, all that were opened are judged: one without the other is no pattern.
-                opened, asked = self._askers(rows, at_higher, mine, theirs, view)
+                opened, asked = pairs.opened, pairs.asked
                 seen &= ~asked | opened if part.way == "out" else ~opened | asked
-            rows, at_higher, peers, mine, theirs = (each[seen] for each in (rows, at_higher, peers, mine, theirs))
-        return self._summary(rows, at_higher, peers, mine, theirs, view)
+            pairs = Pairs(*(column[seen] for column in pairs))
+        return self._summary(pairs, view)
 
-    def _pairs_of(self, host: Network) -> tuple[NDArray[np.int64], Bools]:
+    def _numbers_of(self, host: Network) -> tuple[NDArray[np.int64], Bools]:
+        """Return the rows of a host's pairs, and in which of them it is the higher end."""
         first, last = int(host.network_address), int(host.broadcast_address)
         shift = 0 if self._family == 4 else 64  # of IPv6 the high word is sorted
         begin = np.searchsorted(self._words, np.uint64(first >> shift), "left")
@@ -203,28 +221,44 @@ class Summaries:
             found = found[(low >= np.uint64(first & MASK64)) & (low <= np.uint64(last & MASK64))]
         return found % max(self._count, 1), found >= self._count
 
-    def _view(self, rows: NDArray[np.int64]) -> View:
+    def _view(self, numbers: NDArray[np.int64]) -> View:
         """Return whether both directions come by of a host, which has these rows.
 
         Its own connections tell, or a peer that sends and gets. A host without any is taken to be seen as the others of
         the window are: by their connections, or by all of their pairs if none has a connection.
         """
-        own = _share(self._two_way[rows[self._connections[rows]]])
+        own = _share(self._two_way[numbers[self._connections[numbers]]])
         if own.of:
             return _view_of(own)
-        if self._two_way[rows].any():
+        if self._two_way[numbers].any():
             return View(sees_both=True, one_way_only=False)
-        two_way, connections = np.delete(self._two_way, rows), np.delete(self._connections, rows)
+        two_way, connections = np.delete(self._two_way, numbers), np.delete(self._connections, numbers)
         if connections.any():
             return _view_of(_share(two_way[connections]))
         return View(len(two_way) > 0 and float(two_way.mean()) >= LEAST_TWO_WAY, one_way_only=False)
 
-    def _summary(
-        self, rows: NDArray[np.int64], at_higher: Bools, peers: Words, mine: Words, theirs: Words, view: View
-    ) -> Summary:
-        whole = len(rows)
-        services, at_host, known, ported = self._services(rows, at_higher)
-        opened, asked = self._askers(rows, at_higher, mine, theirs, view)
+    def _pairs(self, numbers: NDArray[np.int64], at_higher: Bools, view: View) -> Pairs:
+        peers = self._ends[np.where(at_higher, numbers, numbers + self._count)]
+        mine, theirs = _halves(self._rows[numbers, DEEDS], at_higher)
+        words = self._rows[numbers, SERVICE]
+        portless = (words >> np.uint64(CLASS_AT)) == PORTLESS
+        services = words & np.uint64((1 << 25) - 2)
+        services = np.where(portless, services | np.uint64(1), services)  # the last bit: it has no port
+        at_host = ((words & np.uint64(1) == 1) == at_higher) & ~portless
+        protocols = words >> np.uint64(PROTOCOL_AT) & np.uint64(0xFF)
+        known = (words != np.uint64(NO_SERVICE)) & ~(portless & ((protocols == TCP) | (protocols == UDP)))
+        ported = known & ~portless
+        sends, gets = mine != 0, theirs != 0
+        if view.one_way_only:  # In one direction alone, who sends from a service's port answers somebody.
+            sends, gets = sends | (ported & ~at_host), gets | (ported & at_host)
+        tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
+        opened = tried | _has(mine, REQUEST) | (ported & ~at_host & ~tried_in & sends)
+        asked = tried_in | _has(theirs, REQUEST) | (ported & at_host & ~tried & gets)
+        columns = services, at_host, known, ported, sends, gets, opened, asked
+        return Pairs(numbers, at_higher, peers, mine, theirs, *columns)
+
+    def _summary(self, pairs: Pairs, view: View) -> Summary:
+        numbers, at_higher, peers, mine, theirs, services, at_host, known, ported, sends, gets, opened, asked = pairs
         tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
         # Who goes on was accepted, even if that took another way. Who never goes on has not meant it, though accepted.
         joined = tried & (_has(theirs, ACCEPTS) | _has(mine, CONNECTED))
@@ -233,10 +267,9 @@ class Summaries:
         joined |= _has(mine, CONNECTED) & _has(theirs, CONNECTED)
         if view.one_way_only:  # One direction has to tell: who goes on was accepted.
             joined |= _has(mine | theirs, CONNECTED)
-        sends, gets = _senders(mine, theirs, ported, at_host, view)
         tcp = _has(mine | theirs, ATTEMPT | ACCEPTS | REFUSES | CONNECTED)
         both = np.where(tcp, joined, sends & gets & ~_is_only(theirs, ERROR) & ~_is_only(mine, ERROR))
-        is_told = self._rows[rows, SERVICE] >> np.uint64(CLASS_AT) == KNOWN
+        is_told = self._rows[numbers, SERVICE] >> np.uint64(CLASS_AT) == KNOWN
         begun = tried | (is_told & ~at_host) | (view.sees_both & ported & (mine != 0) & (theirs == 0))
         reached = begun & ported & ~at_host
         # Refusals and replies may be answers to a scan whose own packets do not come by; acceptances rarely are.
@@ -246,10 +279,10 @@ class Summaries:
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         main = (services == ranked[0][0][0]) & (at_host == ranked[0][0][1]) if ranked else known
         nets, densest = self._spread(peers)
-        ports = self._rows[rows][:, [LOWER_PORTS, HIGHER_PORTS]]
+        ports = self._rows[numbers][:, [LOWER_PORTS, HIGHER_PORTS]]
         of_peer = np.where(at_higher, ports[:, 0], ports[:, 1])
         return Summary(
-            pairs=whole,
+            pairs=len(numbers),
             is_whole=self._is_whole,
             sees_both=view.sees_both,
             main_answered=_share(both[known & main]),
@@ -265,36 +298,11 @@ class Summaries:
             services=[(_service(*key), Share(count, int(known.sum()))) for key, count in ranked],
             kinds=Share(len(counts), int(known.sum())),
             ports_a_peer=_mean(distinct(of_peer[of_peer != 0])),
-            packets_a_peer=_mean(distinct(self._rows[rows, PACKETS])),
+            packets_a_peer=_mean(distinct(self._rows[numbers, PACKETS])),
             nets=nets,
             densest=densest,
-            peers=self._some(rows, peers),
+            peers=self._some(numbers, peers),
         )
-
-    def _askers(
-        self, rows: NDArray[np.int64], at_higher: Bools, mine: Words, theirs: Words, view: View
-    ) -> tuple[Bools, Bools]:
-        _, at_host, _, ported = self._services(rows, at_higher)
-        tried, tried_in = _has(mine, ATTEMPT), _has(theirs, ATTEMPT)
-        sends, gets = _senders(mine, theirs, ported, at_host, view)
-        opened = tried | _has(mine, REQUEST) | (ported & ~at_host & ~tried_in & sends)
-        asked = tried_in | _has(theirs, REQUEST) | (ported & at_host & ~tried & gets)
-        return opened, asked
-
-    def _services(self, rows: NDArray[np.int64], at_higher: Bools) -> tuple[Words, Bools, Bools, Bools]:
-        """Return protocol and port of each pair's service, whether it is the host's, is known, and has a port.
-
-        A protocol without ports is nobody's service. TCP and UDP without ports are of packets that were cut.
-        """
-        words = self._rows[rows, SERVICE]
-        at_host = (words & np.uint64(1) == 1) == at_higher
-        what = words & np.uint64((1 << 25) - 2)
-        portless = (words >> np.uint64(CLASS_AT)) == PORTLESS
-        what = np.where(portless, what | np.uint64(1), what)  # the last bit: it has no port
-        at_host &= ~portless
-        protocols = words >> np.uint64(PROTOCOL_AT) & np.uint64(0xFF)
-        known = (words != np.uint64(NO_SERVICE)) & ~(portless & ((protocols == TCP) | (protocols == UDP)))
-        return what, at_host, known, known & ~portless
 
     def _spread(self, peers: Words) -> tuple[dict[int, int], Share]:
         words, bits = (peers[:, 1], 32) if self._family == 4 else (peers[:, 0], 64)
@@ -306,8 +314,8 @@ class Summaries:
                 densest = Share(int(counts.max()), len(peers))
         return nets, densest
 
-    def _some(self, rows: NDArray[np.int64], peers: Words) -> list[str]:
-        chosen = peers[np.argsort(rows)[:SAMPLE_PEERS]].tolist()
+    def _some(self, numbers: NDArray[np.int64], peers: Words) -> list[str]:
+        chosen = peers[np.argsort(numbers)[:SAMPLE_PEERS]].tolist()
         make = ipaddress.IPv4Address if self._family == 4 else ipaddress.IPv6Address
         return [str(make(number)) for number in sorted(high << 64 | low for high, low in chosen)]
 
@@ -334,14 +342,6 @@ def _is_only(deeds: Words, bit: int) -> Bools:
     """Return True where nothing but ICMP of one kind was sent."""
     others = ATTEMPT | ACCEPTS | REFUSES | CONNECTED | REQUEST | REPLY | ERROR | SENT_UDP | SENT_OTHER
     return _has(deeds, bit) & ~_has(deeds, others & ~bit)
-
-
-def _senders(mine: Words, theirs: Words, ported: Bools, at_host: Bools, view: View) -> tuple[Bools, Bools]:
-    """Return whether host and peer send. In one direction alone, who sends from a service's port answers somebody."""
-    sends, gets = mine != 0, theirs != 0
-    if view.one_way_only:
-        sends, gets = sends | (ported & ~at_host), gets | (ported & at_host)
-    return sends, gets
 
 
 def _view_of(two_way: Share) -> View:
