@@ -29,7 +29,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
 from superhosts.errors import OutputError, internal_error
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
-from superhosts.output.records import NAMES, Batch, batches_of, digest_of, make_record
+from superhosts.output.records import NAMES, Batch, batches_of, digest_of
 from superhosts.output.report import Report, Row
 from superhosts.output.senders import Address, PermanentError, Sender, TemporaryError, reason_of
 
@@ -83,12 +83,12 @@ class Delivery(Destination):
         self.kind = sender.address.scheme
         self.delivered = 0
         self.refused = 0  # batches that the receiver will never take
-        self.repeats_alerts = sender.repeat_after is not None
         self._sender, self._options, self._say = sender, options, options.say
         self.folder = options.folder_of(sender)  # of the queue; None: it is in memory
         self._outbox = Outbox(self.folder, cap=options.cap, most=options.most, say=options.say, kind=self.batches)
         self._ending, self._stopped, self._wake = threading.Event(), threading.Event(), threading.Event()
         self._failed = self._repeat_failed = False  # the last attempt
+        self._open_alerts: list[Batch] = []  # to be sent again and again; another thread may replace them
         self._told = 0
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._prepare()
@@ -110,9 +110,10 @@ class Delivery(Destination):
             self._told = dropped
             self._say(Notice(f"{self.name}: its queue is full; reports LOST so far: {dropped}", "lost", WARNING))
 
-    def keep_open(self, rows: Sequence[Row]) -> None:
-        """Send these alerts again and again, from now on, in the thread that delivers."""
-        self._sender.open_alerts = [make_record(row, self._options.site) for row in rows]
+    def keep_open(self, events: Callable[[], Sequence[Row]]) -> None:
+        if self._sender.repeat_after is not None:
+            report = Report(rows=events())
+            self._open_alerts = list(batches_of(report, self._options.site, self._sender.most_records))
 
     def reopen(self) -> None:
         """Try again at once: an operator may have mended something."""
@@ -221,7 +222,8 @@ class Delivery(Destination):
     def _repeat(self) -> None:
         """Send open alerts again. If that fails, the next time is soon enough: they do not wait in the queue."""
         try:
-            self._sender.repeat()
+            for batch in self._open_alerts:
+                self._sender.deliver(batch)
         except Exception as error:  # A sender that fails here must deliver the next batch.
             self.counters.failures += 1
             if not self._repeat_failed:

@@ -59,7 +59,6 @@ class Destination(ABC):
     scheme: ClassVar[str] = ""  # "pigeon" recognises pigeon://roof and pigeon:roof
     kind: str = "file"  # in metrics, which must not show where it is
     opened_as: object = None  # the address that it was opened for; None: it was not asked for by an address
-    repeats_alerts: bool = False  # its receiver forgets alerts that it does not hear of again
     outlives_reader: bool = False  # the run goes on when the reader of this destination goes away
 
     def __init__(self, address: str, run: RunKind = RUN_THAT_ENDS) -> None:
@@ -85,8 +84,8 @@ class Destination(ABC):
     def _write(self, report: Report) -> None:
         """Write a report, the whole of it or nothing (OutputError)."""
 
-    def keep_open(self, rows: Sequence[Row]) -> None:  # noqa: B027  # most receivers forget nothing
-        """Tell the receiver again and again, from now on, that these alerts are open, and no others."""
+    def keep_open(self, events: Callable[[], Sequence[Row]]) -> None:  # noqa: B027  # most receivers forget nothing
+        """Tell the receiver again and again, from now on, that the alerts of these events are open, and no others."""
 
     def reopen(self) -> None:  # noqa: B027  # most destinations have nothing to reopen
         """Open the address again: another program may have moved the file away."""

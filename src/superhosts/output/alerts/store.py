@@ -327,11 +327,8 @@ class AlertDesk(Destination):
             receiver.reopen()
 
     def _keep_open(self) -> None:
-        forgetful = [each for each in self._receivers if each.repeats_alerts]
-        if forgetful:
-            events = self._machine.open_events()
-            for receiver in forgetful:
-                receiver.keep_open(events)
+        for receiver in self._receivers:
+            receiver.keep_open(self._machine.open_events)
 
     def _hand_on(self) -> None:
         """Hand on all events that wait. A receiver that fails gets them with the next window, the others now."""

@@ -20,18 +20,19 @@ from __future__ import annotations
 
 import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from superhosts.core.files import exposure_warning
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import UsageError
-from superhosts.output.records import Batch, Record
+from superhosts.output.records import Batch
 
+Part = TypeVar("Part")
 TIMEOUT = "10s"  # of a receiver that does not answer
 
 
@@ -56,7 +57,7 @@ class Sender(ABC):
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.open_alerts: Sequence[Record] = ()  # that `repeat` sends; another thread may replace them
+        self._begun, self._done = "", 0  # the batch of which some parts were taken, and how many
 
     @classmethod
     def open(cls, text: str, *, private: bool = False) -> Sender:
@@ -93,8 +94,14 @@ class Sender(ABC):
     def deliver(self, batch: Batch) -> None:
         """Deliver a batch, or raise TemporaryError or PermanentError."""
 
-    def repeat(self) -> None:  # noqa: B027  # most receivers forget no alert
-        """Send the open alerts again, or raise TemporaryError or PermanentError. Called as `repeat_after` says."""
+    def remaining(self, batch: Batch, parts: Iterable[Part]) -> Iterator[tuple[int, Part]]:
+        """Yield the parts of a batch with their numbers; a second attempt begins with the first that was not taken."""
+        if batch.id != self._begun:
+            self._begun, self._done = batch.id, 0
+        for number, part in enumerate(parts):
+            if number >= self._done:
+                yield number, part
+                self._done += 1
 
     def abort(self) -> None:  # noqa: B027  # most senders are ended by their time limits
         """End a delivery that is under way, from another thread: the program ends."""

@@ -10,7 +10,6 @@ not hear of again, so open ones are sent every minute, and end by themselves `re
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -35,18 +34,10 @@ class Alertmanager(Sender):
         self.repeat_after = min(REPEAT, (self._lasts or LEAST) / 3)
 
     def deliver(self, batch: Batch) -> None:
-        self._post(batch.records, batch.seconds)
-
-    def repeat(self) -> None:
-        alerts, most = self.open_alerts, self.most_records or 1
-        for start in range(0, len(alerts), most):
-            self._post(alerts[start : start + most])
-
-    def _post(self, records: Sequence[Record], seconds: float | None = None) -> None:
         now = datetime.now(UTC)
-        lasts = timedelta(seconds=self._lasts or max(3 * (seconds or DEFAULT_WINDOW), LEAST))
-        if records:
-            self._client.post(json.dumps([self._alert(record, now, lasts) for record in records]).encode(), {})
+        lasts = timedelta(seconds=self._lasts or max(3 * (batch.seconds or DEFAULT_WINDOW), LEAST))
+        if batch.records:
+            self._client.post(json.dumps([self._alert(record, now, lasts) for record in batch.records]).encode(), {})
 
     def _alert(self, record: Record, now: datetime, lasts: timedelta) -> dict[str, Any]:
         name = "SuperHostStorm" if "held_back" in record else "SuperHost"

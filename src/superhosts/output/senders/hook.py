@@ -48,21 +48,16 @@ class Hook(Sender):
         self._all = address.choice("events", ("act", "all"), "act") == "all"
         self._child: subprocess.Popen[bytes] | None = None
         self._aborted = False
-        self._begun = ""  # the batch of which some records are done
-        self._done = 0
 
     def deliver(self, batch: Batch) -> None:
-        """Call the program for all records. A second attempt goes on with the first record that is not done."""
-        if batch.id != self._begun:
-            self._begun, self._done = batch.id, 0
+        """Call the program for all records."""
         refused: list[PermanentError] = []
-        for record in batch.records[self._done :]:
+        for _, record in self.remaining(batch, batch.records):
             try:
                 if action := self._action_for(record):
                     self._call(record, action)
             except PermanentError as error:
                 refused.append(error)
-            self._done += 1
         if refused:
             raise PermanentError(f"{refused[0]} (records of this report that failed: {len(refused)})")
 

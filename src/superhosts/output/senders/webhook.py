@@ -42,25 +42,17 @@ class Webhook(Sender):
         self._secret, self._key = address.file("secret-file"), address.file("routing-key-file")
         if self._template == "pagerduty" and self._key is None:
             raise address.error("template=pagerduty: name the file of the integration key: routing-key-file=FILE")
-        self._begun = ""  # the batch of which some requests were answered
-        self._answered = 0
 
     def deliver(self, batch: Batch) -> None:
-        """Post the batch. A second attempt goes on with the first request that was not answered."""
-        if batch.id != self._begun:
-            self._begun, self._answered = batch.id, 0
         try:
             key = "" if self._key is None else read_secret(self._key)
             secret = None if self._secret is None else secret_bytes(read_secret(self._secret))
         except (OSError, ValueError) as error:
             raise TemporaryError(str(error)) from None
-        for number, content in enumerate(TEMPLATES[self._template](batch, key)):
-            if number < self._answered:
-                continue
+        for number, content in self.remaining(batch, TEMPLATES[self._template](batch, key)):
             name = batch.id if not number else f"{batch.id}-{number}"
             body = json.dumps(content).encode()
             self._client.post(body, signed(name, body, secret))
-            self._answered += 1
 
 
 def signed(name: str, body: bytes, secret: bytes | None) -> dict[str, str]:
