@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import random
-from collections.abc import Callable
 
 import pytest
 
 from naive_evidence import Packet
 from sketch.evidence.scenes import (
     ACK,
+    ACTS,
     HOST,
     ICMP,
     ICMPV6,
@@ -18,17 +18,14 @@ from sketch.evidence.scenes import (
     SYN,
     TCP,
     UDP,
+    Act,
     Scene,
-    answered_ping_flood,
     answered_sweep,
     browsing,
-    dns_reflection,
     hash_table_node,
     horizontal_scan,
     ping_scan,
-    recursive_resolver,
     sweep,
-    tunnel_server,
     udp_scan,
     vertical_scan,
     web_server,
@@ -40,7 +37,6 @@ from superhosts.sketch.evidence.patterns import LEAST_PAIRS, PATTERNS, Judge, Ve
 from superhosts.sketch.evidence.sample import Evidence
 from superhosts.sketch.evidence.summary import Service, Share, service_text
 
-Act = Callable[[Scene, int], None]
 ANY = Part()
 
 
@@ -249,7 +245,7 @@ def test_what_looks_like_a_scan_in_one_direction_only() -> None:
 
 # One direction of these looks like another behaviour, in which the host is silent on a link that shows both directions:
 # answers to a scan, answers of DNS, packets to a port of a peer-to-peer network.
-LOOK_FLOODED = {sweep, vertical_scan, answered_sweep, ping_scan, hash_table_node, recursive_resolver}
+LOOK_FLOODED = {sweep, vertical_scan, answered_sweep, ping_scan, hash_table_node, ACTS["recursive_resolver"]}
 
 
 @pytest.mark.slow
@@ -305,9 +301,9 @@ def test_neighbours_of_ipv6_are_no_sweep_and_no_flood() -> None:
 
 def test_reasons_of_floods_and_of_a_high_port() -> None:
     reasons = []
-    for act in (answered_ping_flood, dns_reflection, tunnel_server):
+    for name in ("answered_ping_flood", "dns_reflection", "tunnel_server"):
         scene = Scene()
-        act(scene, 100)
+        ACTS[name](scene, 100)
         reasons.append(verdict(scene.packets + background()).reason)
     assert reasons == [
         "100 % of the peers send requests of ICMP to it, 100 % get an answer",
@@ -371,7 +367,7 @@ def test_contacts_choose_the_pairs_that_their_end_opened(contact: str) -> None:
 
 def test_who_sends_unasked_has_opened() -> None:
     scene, sender = Scene(), Scene(7, host=HOST + 1)
-    dns_reflection(scene, 100)
+    ACTS["dns_reflection"](scene, 100)
     for peer in sender.peers(100):
         sender.send(peer, UDP, (53, sender.any_port()))
     packets = scene.packets + sender.packets + background()
