@@ -8,6 +8,7 @@ proof of anybody's intent.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -49,7 +50,7 @@ NO_ANSWERS: Final = "its own packets are not seen"
 class Pattern(NamedTuple):
     name: str
     holds: Callable[[Summary], bool]
-    reason: Callable[[Summary], str]
+    reason: str | Callable[[Summary], str]  # with words of WORDS in braces
 
 
 class Verdict(NamedTuple):
@@ -157,7 +158,7 @@ def _serves(summary: Summary, ports: frozenset[tuple[int, int]]) -> bool:
     return summary.at(ports, host=True).low >= MOST and summary.answered.low >= 0.5
 
 
-# Reasons
+# Reasons: texts with words in braces, which a summary fills in
 
 
 def _percent(share: Share) -> str:
@@ -165,74 +166,54 @@ def _percent(share: Share) -> str:
     return "0 %" if value is None else f"{100 * value:.0f} %"
 
 
-def _main(summary: Summary) -> str:
-    return f"{_percent(summary.main[1])} on {summary.main[0].name}" if summary.main else "services unknown"
-
-
-def _probing(summary: Summary) -> str:
-    return f"it asks, {_silence(summary)}, {_main(summary)}, {_packets(summary)}"
-
-
 def _silence(summary: Summary) -> str:
     return f"{_percent(_silent(summary))} do not answer"
 
 
-def _answers(summary: Summary, verb: str = "get an answer") -> str:
-    return f"{_percent(summary.answered)} {verb}" if summary.sees_both else ONE_DIRECTION
-
-
-def _packets(summary: Summary) -> str:
-    return f"about {counted(round(summary.packets_a_peer, 1), 'packet')} a peer"
-
-
-def _sweeping(summary: Summary) -> str:
-    length = min(summary.nets)
-    return f"{_probing(summary)}, {_percent(summary.densest)} of the peers in one /{length}"
-
-
-def _ports(summary: Summary) -> str:
-    ports = counted(round(summary.ports_a_peer), "port")
-    failed = f"{_percent(summary.failed)} of attempts fail" if summary.failed.of else _silence(summary)
-    return f"it asks for about {ports} of a peer, {failed}"
+WORDS: Final[dict[str, Callable[[Summary], str]]] = {
+    "opened": lambda each: _percent(each.opened),
+    "asked": lambda each: _percent(each.asked),
+    "answered": lambda each: _percent(each.answered),
+    "unsolicited": lambda each: _percent(each.unsolicited),
+    "one way": lambda each: _percent(each.one_way),
+    "failed in": lambda each: _percent(each.failed_in),
+    "densest": lambda each: f"{_percent(each.densest)} of the peers in one /{min(each.nets)}",
+    "main": lambda each: f"{_percent(each.main[1])} on {each.main[0].name}" if each.main else "services unknown",
+    "silence": _silence,
+    "packets": lambda each: f"about {counted(round(each.packets_a_peer, 1), 'packet')} a peer",
+    "ports": lambda each: counted(round(each.ports_a_peer), "port"),
+    "failed": lambda each: f"{_percent(each.failed)} of attempts fail" if each.failed.of else _silence(each),
+    "services": lambda each: f"{counted(each.kinds.hits, 'service')} in {counted(each.kinds.of, 'pair')}",
+    "own port": lambda each: f"{_percent(own[1])} of the peers use {own[0].name}" if (own := _own_port(each)) else "",
+    "answers": lambda each: f"{_percent(each.answered)} get an answer" if each.sees_both else ONE_DIRECTION,
+    "they answer": lambda each: f"{_percent(each.answered)} answer" if each.sees_both else ONE_DIRECTION,
+    "were answered": lambda each: f"{_percent(each.answered)} answered" if each.sees_both else ONE_DIRECTION,
+}
+PROBING: Final = "it asks, {silence}, {main}, {packets}"
+ASKED: Final = "{asked} of the peers ask it, {answers}, {main}"
+ASKING: Final = "it asks {opened} of its peers, {they answer}, {main}"
+BOTH: Final = "it asks {opened} of its peers and {asked} ask it, {services}"
 
 
 def _flooded(summary: Summary) -> str:
     if _is_pinged(summary):
-        return f"{_percent(summary.asked)} of the peers send requests of ICMP to it, {_answers(summary)}"
+        return "{asked} of the peers send requests of ICMP to it, {answers}"
     if summary.unsolicited.low >= 0.5:
-        return f"{_percent(summary.unsolicited)} of the peers answer what the host never asked, {_main(summary)}"
+        return "{unsolicited} of the peers answer what the host never asked, {main}"
     if summary.one_way.low >= 0.5:
-        silence = " and get nothing back" if summary.sees_both else f", {_packets(summary)}, {NO_ANSWERS}"
-        return f"{_percent(summary.one_way)} of the peers send to it{silence}, {_main(summary)}"
-    return f"{_percent(summary.failed_in)} of the peers that try to connect do not get through, {_main(summary)}"
-
-
-def _at_own_port(summary: Summary) -> str:
-    own = _own_port(summary)
-    assert own is not None
-    return f"{_percent(own[1])} of the peers use {own[0].name} of it, {_percent(summary.answered)} get an answer"
+        silence = " and get nothing back" if summary.sees_both else f", {{packets}}, {NO_ANSWERS}"
+        return f"{{one way}} of the peers send to it{silence}, {{main}}"
+    return "{failed in} of the peers that try to connect do not get through, {main}"
 
 
 def _resolving(summary: Summary) -> str:
     if _resolves_unseen(summary):
-        return f"{_percent(summary.asked)} of the peers ask it, {_packets(summary)}, {NO_ANSWERS}, {_main(summary)}"
-    return _asking(summary) if summary.opened.hits > summary.asked.hits else _asked(summary)
+        return f"{{asked}} of the peers ask it, {{packets}}, {NO_ANSWERS}, {{main}}"
+    return ASKING if summary.opened.hits > summary.asked.hits else ASKED
 
 
-def _asking(summary: Summary) -> str:
-    return f"it asks {_percent(summary.opened)} of its peers, {_answers(summary, 'answer')}, {_main(summary)}"
-
-
-def _asked(summary: Summary) -> str:
-    return f"{_percent(summary.asked)} of the peers ask it, {_answers(summary)}, {_main(summary)}"
-
-
-def _both(summary: Summary) -> str:
-    return f"it asks {_percent(summary.opened)} of its peers and {_percent(summary.asked)} ask it, {_kinds(summary)}"
-
-
-def _kinds(summary: Summary) -> str:
-    return f"{counted(summary.kinds.hits, 'service')} in {counted(summary.kinds.of, 'pair')}"
+def _worded(reason: str, summary: Summary) -> str:
+    return re.sub(r"\{([a-z ]+)\}", lambda found: WORDS[found[1]](summary), reason)
 
 
 # The table
@@ -321,27 +302,27 @@ PATTERNS: Final = (
     Pattern(
         "vertical scan",
         lambda each: each.opened.low >= MOST and each.ports_a_peer >= 15 and (each.failed.low >= 0.3 or _knocks(each)),
-        _ports,
+        "it asks for about {ports} of a peer, {failed}",
     ),
     Pattern(
         "prefix sweep",
         lambda each: _scans(each) and each.densest.low >= 0.6,
-        _sweeping,
+        f"{PROBING}, {{densest}}",
     ),
-    Pattern("horizontal scan", _scans, _probing),
+    Pattern("horizontal scan", _scans, PROBING),
     Pattern(
         "server",
         lambda each: each.at(COLLECTING, host=True).low >= MOST,
-        lambda each: f"{_percent(each.asked)} of the peers send to it what needs no answer, {_main(each)}",
+        "{asked} of the peers send to it what needs no answer, {main}",
     ),
     Pattern("DDoS or flash crowd", _is_flood, _flooded),
     Pattern(
         "scanned by many",
         _is_scanned,
-        lambda each: f"{_percent(each.asked)} of the peers ask it, for {_kinds(each)}, {_answers(each)}",
+        "{asked} of the peers ask it, for {services}, {answers}",
     ),
-    Pattern("mail server", lambda each: _serves(each, MAIL), _asked),
-    Pattern("web server", lambda each: _serves(each, WEB), _asked),
+    Pattern("mail server", lambda each: _serves(each, MAIL), ASKED),
+    Pattern("web server", lambda each: _serves(each, WEB), ASKED),
     Pattern(
         "reflector or resolver",
         lambda each: (
@@ -354,18 +335,18 @@ PATTERNS: Final = (
     Pattern(  # The host hardly ever comes first.
         "server",
         lambda each: _has_own_port(each) and each.answered.low >= 0.5 and each.begun.high <= 0.2,
-        _at_own_port,
+        "{own port} of it, {answered} get an answer",
     ),
-    Pattern("peer-to-peer", _is_peer_to_peer, _both),
+    Pattern("peer-to-peer", _is_peer_to_peer, BOTH),
     Pattern(
         "client, proxy or NAT",
         lambda each: (
             each.opened.low >= MOST and each.answered.low >= 0.5 and each.at(WEB | MAIL | DNS, host=False).low >= 0.4
         ),
-        _asking,
+        ASKING,
     ),
     Pattern(
-        "server", lambda each: _at_host(each) and each.answered.low >= 0.5 and _few_services(each, host=True), _asked
+        "server", lambda each: _at_host(each) and each.answered.low >= 0.5 and _few_services(each, host=True), ASKED
     ),
 )
 UNKNOWN: Final = "unknown"
@@ -377,11 +358,11 @@ def judge(summary: Summary) -> Verdict:
         return Verdict(None, f"only {counted(summary.pairs, 'pair')} of it in the sample", summary)
     for pattern in PATTERNS:
         if pattern.holds(summary):
-            return Verdict(pattern.name, pattern.reason(summary), summary)
-    answered = _answers(summary, "answered")
-    if _has_unseen_answers(summary):
-        answered = f"{NO_ANSWERS}: a server or a flood of requests, {_main(summary)}"
-    return Verdict(UNKNOWN, f"{_both(summary)}, {answered}", summary)
+            reason = pattern.reason if isinstance(pattern.reason, str) else pattern.reason(summary)
+            return Verdict(pattern.name, _worded(reason, summary), summary)
+    unseen = f"{NO_ANSWERS}: a server or a flood of requests, {{main}}"
+    answered = unseen if _has_unseen_answers(summary) else "{were answered}"
+    return Verdict(UNKNOWN, _worded(f"{BOTH}, {answered}", summary), summary)
 
 
 class Judge:
