@@ -12,11 +12,10 @@ from cli.test_hosts import NOON, save
 from superhosts.cli.web import site_list
 from superhosts.core.pairs import Part, Window
 from superhosts.core.results import Selection
-from superhosts.fleet.report import HubReport, HubRows, SiteEstimates
+from superhosts.fleet.report import HubReport
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.rules import Rule
 from superhosts.output.alerts.store import AlertDesk, AlertStore
-from superhosts.sketch.sketch import Sketch
 from superhosts.ui.board import Board
 from superhosts.ui.endpoint import Place
 from superhosts.ui.folder import PartState, SketchFolder
@@ -82,18 +81,6 @@ def seen_at(sites: list[str], peers: int) -> list[dict[str, Any]]:
     return found
 
 
-class Seen(SiteEstimates):
-    """The sites of rows that have them already; a hub takes those of an earlier report in the same way."""
-
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
-        super().__init__(Sketch().super_hosts(1), Sketch(), None)
-        names = ("host", "family", "side", "direction")
-        for number, each in enumerate(rows):
-            self._names[(*(each[name] for name in names), each.get("counts", "hosts"), each.get("filter", ""))] = number
-            self._places.append((Part(4), number))
-        assert self.remember(rows), "rows of a hub have other sites"
-
-
 def rows_of(window: int, count: int = 36) -> list[dict[str, Any]]:
     dice = random.Random(window)
     found = [
@@ -117,7 +104,7 @@ def report(window: int, rows: list[dict[str, Any]] | None = None, **more: Any) -
     title = f"{len(found)} hosts with at least 1024 peers"
     settings: dict[str, Any] = {"sites": SITES, "missing": [], "refused": {}, "title": title, **more}
     settings = {"revision": 1, "threshold": 1024.0, **settings}
-    rows = HubRows(found, Seen(found), settings["missing"], settings["revision"])
+    rows = [{**each, "missing": settings["missing"], "revision": settings["revision"]} for each in found]
     return HubReport(rows=rows, window=Window(start, start + LENGTH), **settings)
 
 

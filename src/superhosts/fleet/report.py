@@ -14,28 +14,11 @@ from superhosts.core.results import Selection, SuperHosts, plain_host
 from superhosts.core.text import counted
 from superhosts.detectors.arguments import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
-from superhosts.output.report import Report, Row, known_peers, make_rows
+from superhosts.output.report import LazyRows, Report, Row, known_peers, make_rows
 from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
 from superhosts.sketch.unanswered import searched
-
-
-class HubRows(Sequence[Row]):
-    """A hub's rows of one window, each built when it is read."""
-
-    def __init__(self, plain: list[Row], site_estimates: SiteEstimates, missing: list[str], revision: int) -> None:
-        self._plain, self._site_estimates, self._missing, self._revision = plain, site_estimates, missing, revision
-
-    def __len__(self) -> int:
-        return len(self._plain)
-
-    def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
-        plain = self._plain[number]
-        sites = self._site_estimates.of(range(len(self))[number])
-        return {**plain, "sites": sites, "missing": self._missing, "revision": self._revision}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +81,8 @@ class Reporter:
             self._on_left_out(error)
         assert draft.window is not None
         plain = make_rows(draft.window, found, judge=judge_of(sketch.evidence))
-        rows = HubRows(plain, site_estimates, draft.missing, draft.revision)
+        taken = {"missing": draft.missing, "revision": draft.revision}
+        rows = LazyRows(len(plain), lambda number: {**plain[number], "sites": site_estimates.of(number), **taken})
         with_evidence = sketch.evidence is not None
         least = sketch.least_listed
         return replace(draft, rows=rows, left_out=left_out, least_listed=least, has_evidence=with_evidence), valid

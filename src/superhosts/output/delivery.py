@@ -86,7 +86,7 @@ class Delivery(Destination):
         self._sender, self._options, self._say = sender, options, options.say
         self.folder = options.folder_of(sender)  # of the queue; None: it is in memory
         self._outbox = Outbox(self.folder, cap=options.cap, most=options.most, say=options.say, kind=self.batches)
-        self._ending, self._stopped, self._wake = threading.Event(), threading.Event(), threading.Event()
+        self._is_ending = self._is_woken = False  # changed with the lock of the queue
         self._failed = self._repeat_failed = False  # the last attempt
         self._open_alerts: list[Batch] = []  # to be sent again and again; another thread may replace them
         self._told = 0
@@ -117,7 +117,9 @@ class Delivery(Destination):
 
     def reopen(self) -> None:
         """Try again at once: an operator may have mended something."""
-        self._wake.set()
+        with self._outbox.changed:
+            self._is_woken = True
+            self._outbox.changed.notify_all()
 
     def close(self) -> None:
         """Wait for the queue, up to the limit. OutputError: reports are lost, or a run that ends could not send all."""
@@ -138,17 +140,15 @@ class Delivery(Destination):
 
     def _finish(self) -> Notice | None:
         keeps = self.run.endless and self._outbox.folder is not None
-        self._ending.set()
-        self._wake.set()
         with self._outbox.changed:
+            self._is_ending = self._is_woken = True
+            self._outbox.changed.notify_all()
             while len(self._outbox):
                 left = self._options.time_left(LAST_MOMENT if keeps else self._options.wait)
                 if not left or not self._thread.is_alive():
                     break
                 self._outbox.changed.wait(left)
-        self._stopped.set()
-        self._wake.set()
-        with self._outbox.changed:
+            self._outbox.is_stopped = True
             self._outbox.changed.notify_all()
         if len(self._outbox):
             self._sender.abort()
@@ -169,26 +169,25 @@ class Delivery(Destination):
         pause = self._options.first_pause
         every = self._sender.repeat_after
         due = time.monotonic() + (every or 0.0)
-        while not self._stopped.is_set():
+        while not self._outbox.is_stopped:
             is_retrying = self._failed and len(self._outbox)
             if every is not None and time.monotonic() >= due and not is_retrying:
                 self._repeat()
                 due = time.monotonic() + every
             idle = IDLE if every is None else min(IDLE, max(due - time.monotonic(), 0.0))
-            taken = self._outbox.take(idle, self._stopped)
-            if taken is None or self._stopped.is_set():
+            taken = self._outbox.take(idle)
+            if taken is None or self._outbox.is_stopped:
                 continue
             wait = self._attempt(*taken)
             if wait is None:
                 pause = self._options.first_pause
                 continue
-            longest = ENDING if self._ending.is_set() else self._options.last_pause
+            longest = ENDING if self._is_ending else self._options.last_pause
             jittered = min(pause, longest) * random.uniform(0.5, 1.0)
-            self._wake.wait(max(jittered, min(wait, longest)))
-            if not self._ending.is_set():
-                self._wake.clear()
-            elif not self._stopped.is_set():
-                self._stopped.wait(min(jittered, ENDING))
+            with self._outbox.changed:
+                until = max(jittered, min(wait, longest))
+                self._outbox.changed.wait_for(lambda: self._is_woken or self._outbox.is_stopped, until)
+                self._is_woken = False
             pause = min(2 * pause, self._options.last_pause)
         self._sender.close()
 
@@ -365,6 +364,7 @@ class Outbox:
         self.folder = folder
         self.dropped = 0
         self.changed = threading.Condition()
+        self.is_stopped = False  # `take` waits no more
         self._cap, self._memory_cap, self._most, self._say, self._kind = cap, memory_cap, most, say, kind
         self._lock: IO[str] | None = None
         self._items: list[Item] = []
@@ -417,13 +417,10 @@ class Outbox:
     def _parse(self, item: Item) -> Batch:
         return self._kind.from_json(parse_json(self._path(item)) if item.data is None else json.loads(item.data))
 
-    def take(self, wait: float, stopped: threading.Event | None = None) -> tuple[Item, Batch] | None:
-        """Return the oldest batch, which stays in the queue until `remove`; None if there is none for a while.
-
-        Whoever sets `stopped` notifies `changed` afterwards, and this returns at once.
-        """
+    def take(self, wait: float) -> tuple[Item, Batch] | None:
+        """Return the oldest batch, which stays in the queue until `remove`; None if there is none for a while."""
         with self.changed:
-            if not self._items and not (stopped is not None and stopped.is_set()):
+            if not self._items and not self.is_stopped:
                 self.changed.wait(wait)
             while self._items:
                 item = self._items[0]

@@ -24,7 +24,7 @@ from typing import Any, Final
 from superhosts.core.pairs import Network, without_port
 from superhosts.core.text import counted, printable
 from superhosts.errors import UsageError
-from superhosts.output.report import GEO_COLUMNS, Row
+from superhosts.output.report import GEO_COLUMNS, LazyRows, Row
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,12 @@ class Annotator:
         """Return rows with more fields, each made when it is read."""
         if self._names is not None:
             self._names.expect([network for row in rows if (network := network_of(row["host"])) is not None])
-        return _AnnotatedRows(rows, self)
+
+        def annotate(number: int) -> Row:
+            row = rows[number]
+            return {**row, **self.fields(row["host"])}
+
+        return LazyRows(len(rows), annotate)
 
     def fields(self, host: Any) -> Row:
         network = network_of(host)
@@ -79,22 +84,6 @@ class Annotator:
         for file in self._geo:
             found |= file.fields(network)
         return found
-
-
-class _AnnotatedRows(Sequence[Row]):
-    """Rows with what is known of their hosts. Those of a hub are many, and made one by one."""
-
-    def __init__(self, rows: Sequence[Row], annotator: Annotator) -> None:
-        self._rows, self._annotator = rows, annotator
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
-        row = self._rows[number]
-        return {**row, **self._annotator.fields(row["host"])}
 
 
 def network_of(host: object) -> Network | None:

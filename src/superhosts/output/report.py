@@ -10,7 +10,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,21 @@ class Report:
         """The window, the title and the notes, in one line for people. Alerts have no window."""
         span = "" if self.window is None else f"{window_span(self.window)}: "
         return f"{span}{self.title}" + "".join(f" ({note})" for note in self.notes)
+
+
+class LazyRows(Sequence[Row]):
+    """Rows that are made one by one when they are read: those of a hub are many."""
+
+    def __init__(self, count: int, make: Callable[[int], Row]) -> None:
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(self._count))]
+        return self._make(range(self._count)[number])
 
 
 def columns_with(evidence: bool) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, tzinfo
 from functools import cached_property
@@ -33,7 +33,6 @@ GROWN = 2.0  # an alert is told again when the peers have grown by this factor
 QUIET = 2  # windows without the host after which its alert is closed
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_TEXT = ("name", "side", "direction", "counts", "hours", "zone")
 # Public resolvers and the root servers: to block them harms everybody, and forged packets may come from them.
 _RESOLVERS = "1.1.1.1 1.0.0.1 8.8.8.8 8.8.4.4 9.9.9.9 149.112.112.112 208.67.222.222 208.67.220.220"
 _RESOLVERS += (
@@ -175,20 +174,13 @@ def _rule(table: Mapping[str, Any], place: str) -> Rule:
     values = {key.replace("-", "_"): value for key, value in table.items()}
     known = {each.name for each in fields(Rule)} | {"zone"}
     for key, value in values.items():
-        shown = f"{place}: {key.replace('_', '-')} = {printable(repr(value))}"
+        shown = key.replace("_", "-")
         if key not in known:
             keys = ", ".join(sorted(each.replace("_", "-") for each in known))
-            raise UsageError(f"{place}: {key.replace('_', '-')}: no such key; there are {keys}")
-        if key in _TEXT:
-            _require(isinstance(value, str), shown, "text")
-        elif key == "patterns":
-            right = isinstance(value, list) and all(isinstance(each, str) for each in value)
-            _require(right, shown, 'a list of patterns: ["horizontal scan"]')
-        elif key == "prefixes":
-            right = isinstance(value, dict) and all(map(_is_number, value.values()))
-            _require(right, shown, 'thresholds by prefix: { "10.0.0.0/8" = 100 }')
-        else:
-            _require(_is_number(value), shown, "a number")
+            raise UsageError(f"{place}: {shown}: no such key; there are {keys}")
+        is_right, kind = _KINDS.get(key, (_is_number, "a number"))
+        if not is_right(value):
+            raise UsageError(f"{place}: {shown} = {printable(repr(value))}: must be {kind}")
     hours, zone = values.pop("hours", None), values.pop("zone", "UTC")
     try:
         return Rule(**values, hours=None if hours is None else Hours.parse(hours, zone))
@@ -196,13 +188,25 @@ def _rule(table: Mapping[str, Any], place: str) -> Rule:
         raise UsageError(f"{place}: {error}") from None
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _require(holds: bool, place: str, rule: str) -> None:
-    if not holds:
-        raise UsageError(f"{place}: must be {rule}")
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {  # of keys; all others are numbers
+    **dict.fromkeys(("name", "side", "direction", "counts", "hours", "zone"), (_is_text, "text")),
+    "patterns": (
+        lambda value: isinstance(value, list) and all(map(_is_text, value)),
+        'a list of patterns: ["horizontal scan"]',
+    ),
+    "prefixes": (
+        lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+        'thresholds by prefix: { "10.0.0.0/8" = 100 }',
+    ),
+}
 
 
 class Entry(NamedTuple):
