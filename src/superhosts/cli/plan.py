@@ -42,7 +42,7 @@ def _print(chosen: Plan, *, planned: bool) -> None:
         highlight=False,
     )
     console.print()
-    print_table(titles, [row for row in rows if {*row[1:]} != {USUAL.get(row[0])}])
+    print_table(titles, [row for row in rows if {*row[1:]} != {USUAL.get(row[0])}], wraps=True)
     console.print()
     keys = "" if sizes.key_bits == 32 else f", key_bits={sizes.key_bits}"
     wish = f", flows={expected.flows}, threshold={expected.threshold:g}" if planned else ""

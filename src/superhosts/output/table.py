@@ -192,11 +192,15 @@ def print_table(
     title: str | None = None,
     left: int = 1,
     tight: bool = False,
+    wraps: bool = False,
 ) -> None:
-    """Print a table of words and numbers to standard output; `left`: how many columns are aligned to the left."""
+    """Print a table of words and numbers to standard output.
+
+    `left`: how many columns are aligned to the left. `wraps`: the first one may take two lines.
+    """
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=tight)
     for number, name in enumerate(titles):
-        table.add_column(name, justify="left" if number < left else "right", no_wrap=True)
+        table.add_column(name, justify="left" if number < left else "right", no_wrap=not wraps or number > 0)
     for row in rows:
         table.add_row(*row)
     OutputConsole().print(table)
