@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_names
+from superhosts.core.columns.column import text_of
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.pairs import TEXT, HostFormat
 from superhosts.core.textkeys import (
@@ -19,7 +20,6 @@ from superhosts.core.textkeys import (
     may_show_hash,
     number_in,
     shown_name,
-    text_column,
     text_key,
 )
 from superhosts.errors import UsageError
@@ -40,14 +40,14 @@ def test_the_hash_is_siphash_of_128_bits() -> None:
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_hashes_are_those_of_the_oracle(texts: list[bytes]) -> None:
     words = naive_names.key_of(DEFAULT_KEY)
-    found = [int(high) << 64 | int(low) for high, low in hash_texts(text_column(texts), KEY)]
+    found = [int(high) << 64 | int(low) for high, low in hash_texts(text_of(texts), KEY)]
     assert found == [naive_names.siphash(text, *words) for text in texts]
 
 
 def test_many_hashes_by_several_threads() -> None:
     texts = [f"name {i}" for i in range(100_000)]
-    together = hash_texts(text_column(texts), KEY, threads=3)
-    assert (together == hash_texts(text_column(texts), KEY)).all()
+    together = hash_texts(text_of(texts), KEY, threads=3)
+    assert (together == hash_texts(text_of(texts), KEY)).all()
     assert len(np.unique(together, axis=0)) == len(texts)
 
 
@@ -66,7 +66,7 @@ def test_a_name_that_looks_like_a_hash_is_shown_with_its_own(text: str) -> None:
     shown = shown_name(text.encode(), False, 1)
     assert shown == f"{text}…#{1:032x}"
     assert number_in(shown) == 1
-    assert may_show_hash(text_column([text, "alice", ""])).tolist() == [True, False, False]
+    assert may_show_hash(text_of([text, "alice", ""])).tolist() == [True, False, False]
 
 
 def test_bytes_that_are_no_utf8_are_escaped() -> None:
@@ -101,7 +101,7 @@ class TestTextFormat:
             TextFormat(KEY).to_number(host)
 
     def test_without_a_key_it_knows_the_names_that_it_has(self) -> None:
-        hosts = hash_texts(text_column(["alice", "bob"]), KEY)
+        hosts = hash_texts(text_of(["alice", "bob"]), KEY)
         format = TextFormat(None, hosts, ["alice", None])
         assert format.to_number("alice") == hash_text("alice", KEY)
         assert format.to_host(hash_text("alice", KEY)) == "alice"
@@ -111,11 +111,11 @@ class TestTextFormat:
             format.to_number("carol")
 
     def test_a_copy_has_the_same_names(self) -> None:
-        format = TextFormat(None, hash_texts(text_column(["alice"]), KEY), ["alice"])
+        format = TextFormat(None, hash_texts(text_of(["alice"]), KEY), ["alice"])
         twin = pickle.loads(pickle.dumps(format))
         assert twin == format
         assert twin.names == format.names
 
     def test_united_formats_know_the_names_of_both(self) -> None:
-        formats = [TextFormat(None, hash_texts(text_column([name]), KEY), [name]) for name in ("alice", "bob")]
+        formats = [TextFormat(None, hash_texts(text_of([name]), KEY), [name]) for name in ("alice", "bob")]
         assert set(formats[0].united(formats).names.values()) == {"alice", "bob"}

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive_names
+from superhosts.core.columns.column import text_of
 from superhosts.core.hashing import DEFAULT_KEY, make_key
-from superhosts.core.textkeys import hash_texts, text_column, text_key
+from superhosts.core.textkeys import hash_texts, text_key
 from superhosts.cubefile.header import ArrayError
 from superhosts.detectors.hostnames import HostNames
 
@@ -26,8 +27,8 @@ def empty(most: int) -> HostNames:
 
 def add(names: HostNames, pairs: Iterable[tuple[str | bytes, str]]) -> HostNames:
     hosts, peers = zip(*pairs, strict=True)
-    text = text_column(hosts)
-    names.add(hash_texts(text, TEXT_KEY), hash_texts(text_column(peers), TEXT_KEY), text)
+    text = text_of(hosts)
+    names.add(hash_texts(text, TEXT_KEY), hash_texts(text_of(peers), TEXT_KEY), text)
     return names
 
 
@@ -99,7 +100,7 @@ def test_a_file_holds_the_same_names() -> None:
 def test_long_odd_and_empty_names() -> None:
     hosts = ["", "x" * 255, "y" * 256, "ü" * 1000, b"\xff\xfe", "#" + "a" * 32, "tab\tand\nline", "\ud800"]
     names = add(empty(100), [(host, "peer") for host in hosts])
-    numbers = hash_texts(text_column(hosts), TEXT_KEY)
+    numbers = hash_texts(text_of(hosts), TEXT_KEY)
     found = names.find(numbers)
     tails = [f"…#{int(high) << 64 | int(low):032x}" for high, low in numbers]
     assert found[:2] == ["", "x" * 255]
@@ -112,7 +113,7 @@ def test_long_odd_and_empty_names() -> None:
     assert read.find(numbers) == found
     read.merge(names)
     assert read.find(numbers) == found
-    assert names.find(hash_texts(text_column(["nobody"]), TEXT_KEY)) == [None]
+    assert names.find(hash_texts(text_of(["nobody"]), TEXT_KEY)) == [None]
 
 
 def test_a_whole_name_replaces_a_shortened_one_that_another_file_claims() -> None:
@@ -136,7 +137,7 @@ def test_hosts_with_many_peers_lose_their_names_as_rarely_as_promised(most: int)
     few, peers, big = 60_000, 20, 500
     hosts = np.concatenate([np.arange(few), few + np.repeat(np.arange(big), peers)])
     texts = [f"h{i}" for i in hosts]
-    column = text_column(texts)
+    column = text_of(texts)
     names = empty(most)
     names.add(hash_texts(column, TEXT_KEY), rng.integers(1 << 62, size=len(hosts), dtype=np.uint64), column)
     kept = set(listed(names))

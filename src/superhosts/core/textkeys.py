@@ -17,11 +17,12 @@ import hashlib
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.columns.column import Text, text_of
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.pairs import TEXT, Addresses, HostFormat, array_to_numbers, shown_hash
 from superhosts.core.text import SURROGATES
@@ -31,16 +32,7 @@ from superhosts.jit.cache import compiled
 MASK64 = 0xFFFFFFFFFFFFFFFF
 TextKey = tuple[Any, Any]  # two words, as np.uint64
 Bytes = NDArray[np.uint8]
-Places = NDArray[np.int64]
 Words = NDArray[np.uint64]
-
-
-class TextColumn(NamedTuple):
-    """A column of texts, in UTF-8: text i is data[starts[i]:ends[i]]."""
-
-    data: Bytes
-    starts: Places
-    ends: Places
 
 
 MOST_BYTES = 255  # of a name that is kept whole
@@ -81,9 +73,9 @@ def _eight_bytes(data: Bytes, at: int) -> int:
 
 
 @compiled
-def _hash_rows(text: TextColumn, key: TextKey, out: Words, first: int, end: int) -> None:
+def _hash_rows(text: Text, key: TextKey, out: Words, first: int, end: int) -> None:
     """Write the hashes of the texts from `first` to `end` − 1 as rows (high word, low word)."""
-    data, starts, ends = text
+    data, starts, ends = text.data, text.starts, text.ends
     eight, seven = np.uint64(8), np.uint64(7)
     for i in range(first, end):
         start, stop = np.uint64(starts[i]), np.uint64(ends[i])
@@ -118,7 +110,7 @@ def _hash_rows(text: TextColumn, key: TextKey, out: Words, first: int, end: int)
         out[i, 0] = v0 ^ v1 ^ v2 ^ v3
 
 
-def hash_texts(text: TextColumn, key: TextKey, threads: int = 1) -> Words:
+def hash_texts(text: Text, key: TextKey, threads: int = 1) -> Words:
     """Return the hashes of a column of texts as rows (high word, low word)."""
     count = len(text.starts)
     out = np.empty((count, 2), np.uint64)
@@ -128,20 +120,8 @@ def hash_texts(text: TextColumn, key: TextKey, threads: int = 1) -> Words:
 
 
 def hash_text(text: str | bytes, key: TextKey) -> int:
-    high, low = hash_texts(text_column([text]), key)[0]
+    high, low = hash_texts(text_of([text]), key)[0]
     return int(high) << 64 | int(low)
-
-
-def text_column(texts: Sequence[str | bytes]) -> TextColumn:
-    pieces = [each.encode(errors=SURROGATES) if isinstance(each, str) else bytes(each) for each in texts]
-    # Compiled loops have one form for arrays that can be written to, and another for the others.
-    data = np.frombuffer(bytearray(b"".join(pieces)), np.uint8)
-    return in_a_row(data, np.fromiter(map(len, pieces), np.int64, len(pieces)))
-
-
-def in_a_row(data: Bytes, sizes: NDArray[Any]) -> TextColumn:
-    ends = np.cumsum(sizes, dtype=np.int64)
-    return TextColumn(data, ends - sizes, ends)
 
 
 def number_in(text: str) -> int | None:
@@ -171,7 +151,7 @@ def beginning_of(shown: str) -> str:
     return shown[: -_SUFFIX - 1]
 
 
-def may_show_hash(text: TextColumn) -> NDArray[np.bool_]:
+def may_show_hash(text: Text) -> NDArray[np.bool_]:
     long_enough = text.ends - text.starts >= _SUFFIX
     if not long_enough.any():
         return long_enough

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
+from itertools import compress
 from numbers import Real
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn
-from superhosts.core.columns.column import Column, Text, both_valid, count_of, readable
+from superhosts.core.columns.column import Column, Text, both_valid, count_of, readable, text_of
 from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
-from superhosts.core.columns.readers import ColumnData, column_of, is_null
+from superhosts.core.columns.readers import ColumnData, column_of, not_null
 from superhosts.core.device import thread_count
 from superhosts.core.pairs import (
     INT64,
@@ -35,15 +37,12 @@ from superhosts.core.pairs import (
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import SURROGATES, counted, printable
 from superhosts.core.textkeys import (
-    TextColumn,
     TextFormat,
     TextKey,
     hash_texts,
-    in_a_row,
     may_show_hash,
     number_in,
     shown_name,
-    text_column,
 )
 from superhosts.core.units import SWITCH, whole_number
 from superhosts.detectors.engines.base import Words, is_on_gpu
@@ -229,56 +228,39 @@ def host_column(hosts: Hosts, format: HostFormat) -> Addresses:
 # not "42". Bytes are text. Pairs with a missing value on either side are dropped.
 
 
-class KeyColumn(NamedTuple):
-    """A column of integers or of text. If text has codes, row i is values[codes[i]]."""
+def _keys(column: Column, key: TextKey, threads: int) -> Words:
+    """Return the keys of all rows of integers or text, of missing ones any."""
+    if not isinstance(column.values, Text):
+        return cast(Words, column.values)
+    found = hash_texts(column.values, key, threads)
+    return found if column.codes is None else found[column.codes]
 
-    values: NDArray[np.uint64] | TextColumn
-    valid: NDArray[np.bool_] | None = None  # where it has a value; None: everywhere
-    codes: NDArray[np.int64] | None = None
 
-    @property
-    def rows(self) -> int:
-        if self.codes is not None:
-            return len(self.codes)
-        return len(self.values.starts if isinstance(self.values, TextColumn) else self.values)
-
-    @property
-    def is_text(self) -> bool:
-        return isinstance(self.values, TextColumn)
-
-    def keys(self, key: TextKey, threads: int) -> Words:
-        """Return the keys of all rows, of missing ones any."""
-        if not isinstance(self.values, TextColumn):
-            return self.values
-        found = hash_texts(self.values, key, threads)
-        return found if self.codes is None else found[self.codes]
-
-    def texts(self, chosen: NDArray[np.bool_] | None) -> TextColumn | None:
-        """Return the texts of some rows, or of all; None if they are integers."""
-        if not isinstance(self.values, TextColumn):
-            return None
-        data, starts, ends = self.values
-        if self.codes is not None:
-            starts, ends = starts[self.codes], ends[self.codes]
-        return TextColumn(data, starts, ends) if chosen is None else TextColumn(data, starts[chosen], ends[chosen])
+def _texts(column: Column) -> Text | None:
+    """Return the texts of all rows; None if they are integers."""
+    text, rows = column.values, column.codes
+    if not isinstance(text, Text) or rows is None:
+        return text if isinstance(text, Text) else None
+    return text._replace(starts=text.starts[rows], ends=text.ends[rows])
 
 
 def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads: int) -> Pairs:
     """Return pairs as keys. Raise UsageError, which names the column and the row, if a value is none."""
     left, right = read_column(hosts, "hosts"), read_column(peers, "peers")
-    if left.rows != right.rows:
-        raise UsageError(f"update: {counted(left.rows, 'host')} but {counted(right.rows, 'peer')}")
+    _check_lengths(len(left), len(right))
     valid = both_valid(left.valid, right.valid)
-    dropped = 0 if valid is None else left.rows - int(np.count_nonzero(valid))
-    if dropped == left.rows:
+    dropped = 0 if valid is None else len(left) - int(np.count_nonzero(valid))
+    if dropped == len(left):
         return Pairs(np.empty(0, np.uint64), np.empty(0, np.uint64), dropped)
-    if left.is_text != (format == TEXT):
-        given = "text" if left.is_text else "integers"
+    text = _texts(left)
+    if (text is not None) != (format == TEXT):
+        given = "integers" if text is None else "text"
         raise UsageError(f'update: hosts are {given}, but this detector has keys="{format.keys}"')
-    ours, theirs, chosen = left.keys(key, threads), right.keys(key, threads), valid if dropped else None
-    if chosen is not None:
-        ours, theirs = ours[chosen], theirs[chosen]
-    return Pairs(ours, theirs, dropped, names=left.texts(chosen))
+    ours, theirs = _keys(left, key, threads), _keys(right, key, threads)
+    if dropped:
+        ours, theirs = ours[valid], theirs[valid]
+        text = None if text is None else text._replace(starts=text.starts[valid], ends=text.ends[valid])
+    return Pairs(ours, theirs, dropped, names=text)
 
 
 def read_integers(hosts: Any) -> NDArray[np.uint64]:
@@ -286,19 +268,19 @@ def read_integers(hosts: Any) -> NDArray[np.uint64]:
     if isinstance(hosts, list | tuple) and (len(hosts) <= FEW or not set(map(type, hosts)) <= {int}):
         return np.array([INT64.to_number(host) for host in hosts], np.uint64)
     column = read_column(hosts, "hosts")
-    if isinstance(column.values, TextColumn) or column.valid is not None:
+    if isinstance(column.values, Text) or column.valid is not None:
         raise UsageError(f"hosts must be integers: {INT64_RULE}")
-    return column.values
+    return cast(Words, column.values)
 
 
 def read_names(hosts: Any, format: TextFormat) -> tuple[Words, list[str | None]]:
     """Return the hashes of text hosts that a caller asks for, and their names: None where only a hash is given."""
     column = read_column(hosts, "hosts")
-    text = column.texts(None)
+    text = _texts(column)
     if text is None or column.valid is not None:
         raise UsageError('hosts must be text: keys="text" takes str or bytes')
     assert format.key is not None
-    hashes = column.keys(format.key, 1)
+    hashes = _keys(column, format.key, 1)
     given = hosts
     if not isinstance(hosts, list | tuple):
         pieces = zip(text.starts.tolist(), text.ends.tolist(), strict=True)
@@ -331,9 +313,10 @@ def _decoded(piece: bytes) -> str | None:
         return None
 
 
-def read_column(column: Any, name: str) -> KeyColumn:
+def read_column(column: Any, name: str) -> Column:
+    """Return a column of integers, as their two's complement of 64 bits, or of text, which may have codes."""
     if is_on_gpu(column):
-        return KeyColumn(_whole(column, name))
+        return Column(_whole(column, name), name)
     if isinstance(column, list | tuple):
         return _read_list(column, name)
     # Byte strings of NumPy are text, also those as long as an address.
@@ -342,13 +325,13 @@ def read_column(column: Any, name: str) -> KeyColumn:
     read = column if isinstance(column, Column) else column_of(column, name)
     values = read.values
     if read.codes is not None and not count_of(values):  # All rows are null.
-        return KeyColumn(np.zeros(len(read.codes), np.uint64), read.valid)
+        return replace(read, values=np.zeros(len(read.codes), np.uint64), codes=None)
     if isinstance(values, AddressColumn):
         raise UsageError(f"{read.name}: addresses are neither integers nor text")
     if isinstance(values, Text):
-        return KeyColumn(TextColumn(readable(values.data), values.starts, values.ends), read.valid, read.codes)
+        return replace(read, values=values._replace(data=readable(values.data)))
     numbers = _whole(values, read.name, read.first)
-    return KeyColumn(numbers if read.codes is None else numbers[read.codes], read.valid)
+    return replace(read, values=numbers if read.codes is None else numbers[read.codes], codes=None)
 
 
 def _whole(column: Any, name: str, first: int = 0) -> NDArray[np.uint64]:
@@ -362,37 +345,27 @@ def _whole(column: Any, name: str, first: int = 0) -> NDArray[np.uint64]:
     return keys
 
 
-def _read_list(values: Sequence[Any], name: str) -> KeyColumn:
+def _read_list(values: Sequence[Any], name: str) -> Column:
     """Return the integers or texts of a list, in which None and NaN are missing values."""
-    valid, kinds = None, set(map(type, values))
-    if not kinds <= {*_TEXT, int}:
-        flags = np.fromiter((not is_null(each) for each in values), bool, len(values))
-        valid = None if flags.all() else flags
-        kinds = {type(each) for each, is_valid in zip(values, flags, strict=True) if is_valid}
+    valid = not_null(values)
+    kinds = set(map(type, values if valid is None else compress(values, valid)))
+
+    def filled(nothing: Any) -> Sequence[Any]:
+        return values if valid is None else [each if ok else nothing for each, ok in zip(values, valid, strict=True)]
+
     if kinds and kinds <= _TEXT:
-        return KeyColumn(
-            _text_of(values if valid is None else ["" if is_null(each) else each for each in values]), valid
-        )
-    if valid is not None:
-        values = [0 if is_null(each) else each for each in values]
+        return Column(text_of(filled("")), name, valid)
     if kinds & _TEXT:
         row = next(row for row, each in enumerate(values) if type(each) not in _TEXT and (valid is None or valid[row]))
         shown = printable(repr(values[row]))
         raise UsageError(
             f"{name}, row {row}: {shown} is not text, but other rows are; make all of them text or integers"
         )
-    is_wide = kinds <= {int} and bool(values) and not -(1 << 63) <= min(values) <= max(values) < 1 << 63
-    for row, value in enumerate(values if not kinds <= {int} or is_wide else ()):
+    numbers = filled(0)
+    is_wide = kinds <= {int} and bool(numbers) and not -(1 << 63) <= min(numbers) <= max(numbers) < 1 << 63
+    for row, value in enumerate(numbers if not kinds <= {int} or is_wide else ()):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise UsageError(f"{name}, row {row}: {printable(repr(value))} is neither an integer nor text")
         if not -(1 << 63) <= value < 1 << 63:
             raise UsageError(f"{name}, row {row}: {value} does not fit: {INT64_RULE}")
-    return KeyColumn(np.array(values, np.int64).view(np.uint64), valid)
-
-
-def _text_of(values: Sequence[Any]) -> TextColumn:
-    joined = "" if bytes in set(map(type, values)) else "".join(values)
-    if joined and joined.isascii():
-        sizes = np.fromiter(map(len, values), np.int64, len(values))
-        return in_a_row(readable(np.frombuffer(joined.encode(), np.uint8)), sizes)
-    return text_column(values)
+    return Column(np.array(numbers, np.int64).view(np.uint64), name, valid)

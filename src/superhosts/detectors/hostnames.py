@@ -32,17 +32,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.columns.column import Text, in_a_row
 from superhosts.core.hashing import Key, fold, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.core.textkeys import (
     MOST_BYTES,
     SHORTENED,
     Bytes,
-    TextColumn,
     TextKey,
     beginning_of,
     hash_texts,
-    in_a_row,
     may_show_hash,
     number_in,
     shown_name,
@@ -109,7 +108,7 @@ class HostNames:
         twin._table = NameTable(*copies)
         return twin
 
-    def add(self, hosts: Addresses, peers: Addresses, text: TextColumn) -> None:
+    def add(self, hosts: Addresses, peers: Addresses, text: Text) -> None:
         pairs = _as_rows(hosts), _as_rows(peers)
         done = 0
         while done < len(hosts):
@@ -213,7 +212,7 @@ class HostNames:
         found._settle()
         return found
 
-    def _fill(self, text: TextColumn, ranks: Words) -> None:
+    def _fill(self, text: Text, ranks: Words) -> None:
         count = len(ranks)
         read = empty_table(max(FIRST, count), 0)._replace(letters=text.data)
         read.hashes[:count], read.ranks[:count] = hash_texts(text, self._text_key), ranks
@@ -234,7 +233,7 @@ def _as_rows(peers: Addresses) -> Words:
     return np.ascontiguousarray(peers if peers.ndim == 2 else peers[:, None], np.uint64)
 
 
-def _first_invalid(text: TextColumn) -> int:
+def _first_invalid(text: Text) -> int:
     """Return the number of the first of the texts, which follow each other, that is not UTF-8; -1 if all are."""
     data = text.data
     try:
@@ -312,11 +311,11 @@ def _spell(table: NameTable, number: int, data: Bytes, start: int, size: int) ->
 
 
 @compiled
-def admit(table: NameTable, pairs: tuple[Words, Words], text: TextColumn, first: int, cut: int, key: Key) -> int:
+def admit(table: NameTable, pairs: tuple[Words, Words], text: Text, first: int, cut: int, key: Key) -> int:
     """Add hosts whose rank is not above `cut`, from pair `first` on; return where it ended, or the table is full."""
     hosts, peers = pairs
     hashes, ranks, slots = table.hashes, table.ranks, table.slots
-    data, starts, ends = text
+    data, starts, ends = text.data, text.starts, text.ends
     for i in range(first, len(hosts)):
         high, low = hosts[i, 0], hosts[i, 1]
         peer = peers[i, 0] if peers.shape[1] == 1 else fold(peers[i, 0], peers[i, 1], key)

@@ -42,8 +42,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn, Bytes, packets_of
 from superhosts.core.columns.column import Column as TableColumn
-from superhosts.core.columns.column import Text, from_packed
-from superhosts.core.columns.readers import text_of_bytes
+from superhosts.core.columns.column import Text, from_packed, text_of
 from superhosts.core.kafkaclient import import_client, read_properties, reason_of, with_ports
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Details, PacketBlock, Times
@@ -255,7 +254,7 @@ class JsonRecords:
 
         def texts(name: str) -> Text:
             values = (record.get(name) for record in records)
-            return text_of_bytes([b"" if value is None else str(value).encode("utf-8", "replace") for value in values])
+            return text_of([b"" if value is None else str(value).encode("utf-8", "replace") for value in values])
 
         src, dst = (texts(name).addresses() for name in self._ends or ("", ""))
         times = (

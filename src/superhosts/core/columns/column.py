@@ -7,6 +7,7 @@ it. What a bad row is depends on the consumer, so a column checks nothing.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.columns.addresses import AddressColumn, Bytes, Rows, Words, parse_spans, taken
 from superhosts.core.pairs import MAPPED
+from superhosts.core.text import SURROGATES
 
 # Arrow, pandas and memory maps give read-only memory. numba has a type of its own for read-only arrays and would
 # compile every loop once more for it, seconds on the first call. Loops over columns only read them, so they get an
@@ -38,13 +40,16 @@ def array_at(address: int, count: int, dtype: Any, owner: Any) -> NDArray[Any]:
 def readable(array: NDArray[Any]) -> NDArray[Any]:
     """Return the values of an array in one piece of memory, copied only if they are scattered."""
     whole = np.ascontiguousarray(array)
-    if whole.flags.writeable or not whole.size:
+    if not whole.size:
+        return np.empty(whole.shape, whole.dtype)
+    if whole.flags.writeable:
         return whole
     return np.asarray(_Memory(whole.ctypes.data, whole.shape, whole.dtype, whole))
 
 
 Flags = NDArray[np.bool_]
 SHOWN = 60  # characters of a value in a message
+_NEW_LINE = 10
 
 
 class Text(NamedTuple):
@@ -67,6 +72,23 @@ class Text(NamedTuple):
 
     def part(self, rows: slice) -> Text:
         return self._replace(starts=self.starts[rows], ends=self.ends[rows])
+
+
+def in_a_row(data: NDArray[Any], sizes: Any) -> Text:
+    """Return texts of these sizes, which follow each other."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    return Text(data, ends - sizes, ends)
+
+
+def text_of(values: Sequence[str | bytes]) -> Text:
+    """Return strings, or strings and bytes, as a column. Strings are joined and encoded at once."""
+    if all(issubclass(kind, str) for kind in set(map(type, values))):
+        data = readable(np.frombuffer("\n".join(values).encode(errors=SURROGATES), np.uint8))  # type: ignore[arg-type]
+        breaks = np.flatnonzero(data == _NEW_LINE)
+        if len(breaks) + 1 == len(values):  # else a string has a line break itself
+            return Text(data, np.concatenate(([0], breaks + 1)), np.append(breaks, len(data)))
+    pieces = [each.encode(errors=SURROGATES) if isinstance(each, str) else bytes(each) for each in values]
+    return in_a_row(readable(np.frombuffer(b"".join(pieces), np.uint8)), np.array(list(map(len, pieces)), np.int64))
 
 
 Values = NDArray[Any] | Text | AddressColumn
@@ -116,17 +138,14 @@ def both_valid(left: Flags | None, right: Flags | None) -> Flags | None:
     return np.asarray(left & right)
 
 
-def text_of(words: Words, kind: int) -> str:
-    number = int(words[0]) << 64 | int(words[1])
-    return str(ipaddress.IPv4Address(number) if kind == 4 else ipaddress.IPv6Address(number))
-
-
 def _shown(values: Values, row: int) -> str:
     if isinstance(values, Text):
         text = bytes(values.data[values.starts[row] : values.ends[row]]).decode(errors="replace")
         return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
     if isinstance(values, AddressColumn):
-        return text_of(values.words[row], int(values.kinds[row])) if values.kinds[row] else "the value"
+        number = int(values.words[row, 0]) << 64 | int(values.words[row, 1])
+        form = {4: ipaddress.IPv4Address, 6: ipaddress.IPv6Address}.get(int(values.kinds[row]))
+        return "the value" if form is None else str(form(number))
     return str(values[row])
 
 

@@ -109,7 +109,7 @@ class Pairs(NamedTuple):
     peers: Addresses
     dropped: int = 0  # rows with a null
     checked: Callable[[], Iterator[Pairs]] | None = None  # of integers that nobody has looked at: the same, looked at
-    names: Any = None  # of hosts that are text: a TextColumn
+    names: Any = None  # of hosts that are text: a Text
 
 
 def blocks_of(hosts: Column, peers: Column, format: HostFormat) -> Iterator[Pairs]:

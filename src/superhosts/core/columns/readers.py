@@ -24,9 +24,9 @@ from superhosts.core.columns.column import (
     both_valid,
     from_packed,
     readable,
+    text_of,
 )
 from superhosts.core.pairs import Host
-from superhosts.core.text import SURROGATES
 from superhosts.errors import UsageError, import_extra
 
 # The types of what `update` and `estimate_many` accept, for type checkers
@@ -77,14 +77,13 @@ TableData = ArrowStream | ArrowArray | HasColumns | NDArray[np.void] | Mapping[s
 # Python objects. Text that is joined and encoded once is parsed by the compiled parser. Nulls are None, NaN, NaT and
 # whatever else is not equal to itself.
 
-NEW_LINE = 10
 MASK64 = (1 << 64) - 1
 ADDRESS_TYPES = ipaddress.IPv4Address, ipaddress.IPv6Address
 TAKEN = "integers alone, or address text, bytes and ipaddress objects"
 
 
 def from_objects(values: Sequence[Any], name: str) -> Column:
-    valid = _not_null(values)
+    valid = not_null(values)
     rows = np.arange(len(values)) if valid is None else np.flatnonzero(valid)
     kinds = set(map(type, values if valid is None else [values[row] for row in rows.tolist()]))
 
@@ -92,30 +91,15 @@ def from_objects(values: Sequence[Any], name: str) -> Column:
         return values if valid is None else [each if ok else nothing for each, ok in zip(values, valid, strict=True)]
 
     if all(issubclass(kind, str) for kind in kinds):
-        return Column(text_of_strings(filled("")), name, valid)
+        return Column(text_of(filled("")), name, valid)
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
         return Column(_integers(filled(0)), name, valid)
     if all(issubclass(kind, bytes) for kind in kinds):
-        return Column(text_of_bytes(filled(b""))._replace(is_binary=True), name, valid)
+        return Column(text_of(filled(b""))._replace(is_binary=True), name, valid)
     return Column(_addresses(values, name, rows.tolist()), name, valid)
 
 
-def text_of_strings(strings: Sequence[str]) -> Text:
-    data = np.frombuffer("\n".join(strings).encode(errors=SURROGATES), np.uint8)
-    breaks = np.flatnonzero(data == NEW_LINE)
-    if len(breaks) != max(0, len(strings) - 1):  # A string has a line break itself.
-        return text_of_bytes([each.encode(errors=SURROGATES) for each in strings])
-    if not len(strings):
-        return Text(data, breaks, breaks)
-    return Text(data, np.concatenate(([0], breaks + 1)), np.append(breaks, len(data)))
-
-
-def text_of_bytes(pieces: Sequence[bytes]) -> Text:
-    ends = np.cumsum([0, *map(len, pieces)], dtype=np.int64)
-    return Text(np.frombuffer(b"".join(pieces), np.uint8), ends[:-1], ends[1:])
-
-
-def _not_null(values: Sequence[Any]) -> Flags | None:
+def not_null(values: Sequence[Any]) -> Flags | None:
     """Return False for each null; None if there is none."""
     kinds = set(map(type, values))
     if all(issubclass(kind, str | int | bytes | np.integer | ipaddress._IPAddressBase) for kind in kinds):
