@@ -38,7 +38,7 @@ from superhosts.ui.board import Board
 from superhosts.ui.live import OpenWindow
 from superhosts.ui.service import STATUS
 from superhosts.ui.top import load_app
-from superhosts.ui.top.feed import Feed, LocalFeed, RemoteFeed
+from superhosts.ui.top.feed import Feed, RemoteFeed
 from superhosts.ui.view import View
 
 OPEN = "open"  # a note on a window that is not over
@@ -116,41 +116,31 @@ def _folder(options: Top, path: Path) -> Feed:
     others.remove("key_file")
     check_no_conflict(options, others, "not with a folder of sketches, which were made with their own options")
     view = folder_view(path, options, options.memory_total)
-    stop = threading.Event()
-
-    def start() -> None:  # The screen shows what cannot be shown.
-        view.start_filling(stop, lambda _: None, follow=True, rest=REST)
-
-    def close() -> None:
-        stop.set()
-        if view.alerts is not None:
-            view.alerts.close()
-
-    return LocalFeed(view, start=start, close=close)
+    view.start_filling(lambda _: None, follow=True, rest=REST)  # The screen shows what cannot be shown.
+    return view
 
 
-class LiveFeed(LocalFeed):
+class LiveFeed(View):
     def __init__(self, options: Top) -> None:
         if "-" in options.inputs:
             raise UsageError("-: standard input is the keyboard here; superhosts watch reads pipes")
         self.errors = ReportedErrors()
-        self._options, self._board = options, Board()
+        self._options, board = options, Board()
         self._sources = _open_sources(options, self.errors)
         self._settings = replace(make_settings(options), key=key_for_sketches(options.key_file, saves=False))
         naming = naming_of(options)
-        self._outputs = Destinations([self._board], Annotator(naming) if naming else None)
+        self._outputs = Destinations([board], Annotator(naming) if naming else None)
         self._shown = BoardView(self._outputs, parse_seconds(options.refresh))
         self._thread = threading.Thread(target=self._run, name="count", daemon=True)
         title = "watch " + ", ".join(dict.fromkeys(source.name for source in self._sources))
-        view = View(title, self._board, lambda: self._settings.selection, is_live=True)
-        super().__init__(view, start=self._thread.start, close=self._stop)
+        super().__init__(title, board, lambda: self._settings.selection, is_live=True)
         self.on_end: Callable[[], None] = lambda: None
         self._ended = ""
 
     @property
     def lost(self) -> str:
         """Why nothing is counted: the input has ended, or it cannot be read."""
-        if self._ended or self._board.newest is not None:
+        if self._ended or self.board.newest is not None:
             return self._ended
         return str(self.errors.found[-1]) if self.errors.found else ""
 
@@ -175,7 +165,12 @@ class LiveFeed(LocalFeed):
         how = ScanRun(view=self._shown, quiet=True, run=replace(timing, leaves_open=False))
         run_scan(self._sources, self._settings, self._outputs, self.errors, how)
 
-    def _stop(self) -> None:
+    def follow(self, listener: Callable[[], None]) -> None:
+        super().follow(listener)
+        self._thread.start()
+
+    def close(self) -> None:
+        super().close()
         self._shown.stop()
         if self._thread.ident is not None:
             self._thread.join(PATIENCE)

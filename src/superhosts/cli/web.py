@@ -166,16 +166,13 @@ class Dashboard:
         token, where = self._token(state)
         access = Access(self._place, token, frozenset(name.lower() for name in self._options.web_trust_proxy))
         server = WebServer(view, access, tell, option=self._name)
-        stop = threading.Event()
         try:
             tell(Notice(f"dashboard at {server.url}{where}", "dashboard", url=server.url))
-            view.start_filling(stop, tell, follow=follow, **({"rest": REST} if follow else {}))
+            view.start_filling(tell, follow=follow, **({"rest": REST} if follow else {}))
             yield
         finally:
-            stop.set()
             server.close()
-            if view.alerts is not None:
-                view.alerts.close()
+            view.close()
 
     def _token(self, state: Path | None) -> tuple[str | None, str]:
         """Return the token, if one is asked for, and what is told of it."""

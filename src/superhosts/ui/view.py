@@ -160,14 +160,33 @@ class View:
     annotate: Annotate = lambda rows: rows
     clock: Callable[[], float] = time.time
     _filling: Filling | None = field(default=None, init=False)
+    _closing: threading.Event = field(default_factory=threading.Event, init=False)
 
-    def start_filling(
-        self, stop: threading.Event, say: Callable[[str], None], *, follow: bool, rest: float = REST
-    ) -> None:
-        """Show the windows of the folder, too, until `stop`, with those that come if it is to `follow`."""
+    # What `superhosts top` asks of whatever it shows (`RemoteFeed` in top/feed.py)
+    halted = "not counting"  # two words for the case that nothing new comes
+    is_near = True  # long answers cost nothing
+
+    @property
+    def lost(self) -> str:
+        """Why nothing new comes at the moment; empty: it does."""
+        return ""
+
+    def follow(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each change, from any thread. It does not wait."""
+        self.board.listeners.append(listener)
+
+    def start_filling(self, say: Callable[[str], None], *, follow: bool, rest: float = REST) -> None:
+        """Show the windows of the folder, too, until `close`, with those that come if it is to `follow`."""
         if self.folder is not None:
             self._filling = Filling(self.board, self.folder, self.selection, self.annotate)
-            self._filling.start(stop, say, follow=follow, rest=rest)
+            self._filling.start(self._closing, say, follow=follow, rest=rest)
+
+    def close(self) -> None:
+        """Tell nobody of changes any more, read no more sketches, and close the file of alerts."""
+        self._closing.set()
+        self.board.listeners.clear()
+        if self.alerts is not None:
+            self.alerts.close()
 
     @property
     def can(self) -> dict[str, bool]:

@@ -21,7 +21,6 @@ from superhosts.output.alerts.store import AlertStore
 from superhosts.output.report import Report
 from superhosts.ui.board import Board, Shown, shown_of
 from superhosts.ui.top.app import TopApp
-from superhosts.ui.top.feed import LocalFeed
 from superhosts.ui.view import View
 from waiting import DEADLINE
 
@@ -174,7 +173,7 @@ async def ready(pilot: Any, condition: Callable[[], Any], what: str = "") -> Non
 
 
 async def picture(*keys: str, size: tuple[int, int]) -> str:
-    app = TopApp(LocalFeed(make_view()))
+    app = TopApp(make_view())
     async with app.run_test(size=size) as pilot:
         await ready(pilot, lambda: app.snapshot is not None)
         for key in keys:

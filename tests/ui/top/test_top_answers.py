@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.text import Text
 
 from superhosts.ui.board import Board
-from superhosts.ui.top.feed import ANSWERS, LocalFeed, Looker, check_answer
+from superhosts.ui.top.feed import ANSWERS, Looker, check_answer
 from superhosts.ui.top.hosts import filtered, header_line, host_line, host_rows, lay_out, ordered
 from superhosts.ui.top.pages import (
     Where,
@@ -28,7 +29,6 @@ from ui.top.scene import HOSTS, WINDOWS, make_view, shown
 
 WRONG = [None, "x", -1, 1e300, float("nan"), True, [], {}, [None], {"a": None}]
 Path = tuple[str | int, ...]
-VIEW = make_view(1)
 
 
 def answers() -> dict[str, Any]:
@@ -50,17 +50,10 @@ def answers() -> dict[str, Any]:
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
-class Answering(LocalFeed):
-    def __init__(self, found: dict[str, Any]) -> None:
-        super().__init__(VIEW)
-        self.found = found
-        self.summary, self.windows = lambda: found["summary"], lambda: found["windows"]  # type: ignore[method-assign]
-        self.window = lambda *_: found["window"]  # type: ignore[method-assign]
-        self.list_alerts = lambda: found["alerts"]  # type: ignore[method-assign]
-
-
 def draw(found: dict[str, Any]) -> Iterator[Text]:
-    snapshot = Looker(Answering(found)).look()
+    names = {"summary": "summary", "windows": "windows", "window": "window", "list_alerts": "alerts"}
+    questions = {name: lambda *_, answer=found[key]: answer for name, key in names.items()}
+    snapshot = Looker(SimpleNamespace(is_near=True, **questions)).look()
     for where in (Where(), Where(words="1 /")):
         yield title_line(snapshot, "", where, 80)
         yield status_line(snapshot, "", where, 1, 80)

@@ -17,7 +17,7 @@ from superhosts.ui.board import Board, Shown, point_of
 from superhosts.ui.folder import BusyError
 from superhosts.ui.top import app as program
 from superhosts.ui.top.app import AlertsScreen, Grid, HostScreen, Line, SitesScreen, TopApp
-from superhosts.ui.top.feed import LinkError, LocalFeed
+from superhosts.ui.top.feed import LinkError
 from superhosts.ui.view import View
 from ui.top import scene
 from ui.top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, make_view, ready, row
@@ -68,7 +68,7 @@ def hub(*windows: list[dict[str, Any]], **more: Any) -> tuple[Board, TopApp]:
     board = Board()
     for number, rows in enumerate(windows):
         put(board, number, rows)
-    return board, TopApp(LocalFeed(View("hub", board, lambda: Selection(100.0), **more)))
+    return board, TopApp(View("hub", board, lambda: Selection(100.0), **more))
 
 
 # Pictures
@@ -98,7 +98,7 @@ def test_the_picture_of_the_documentation_is_up_to_date() -> None:
     ],
 )
 async def test_any_size_shows_the_first_host(size: tuple[int, int], begins: str) -> None:
-    app = TopApp(LocalFeed(make_view()))
+    app = TopApp(make_view())
     async with driven(app, size) as pilot:
         shown = lines(app)
         assert shown[3].startswith(begins)
@@ -108,7 +108,7 @@ async def test_any_size_shows_the_first_host(size: tuple[int, int], begins: str)
 
 
 async def test_a_terminal_that_becomes_narrower_is_laid_out_again() -> None:
-    app = TopApp(LocalFeed(make_view()))
+    app = TopApp(make_view())
     async with driven(app, (120, 40)) as pilot:
         assert "17,832 – 18,972" in "\n".join(lines(app))
         await pilot.resize_terminal(60, 20)
@@ -119,7 +119,7 @@ async def test_a_terminal_that_becomes_narrower_is_laid_out_again() -> None:
 async def test_a_long_title_leaves_room_for_the_window() -> None:
     view = make_view()
     view.title = "sketches /srv/" + "long/" * 40 + "archive"
-    app = TopApp(LocalFeed(view))
+    app = TopApp(view)
     async with driven(app):
         assert re.match(r" ….*/archive  2026-11-14 14:55–15:00 UTC +missing: lon  1 alert  ● live", lines(app)[0])
 
@@ -139,7 +139,7 @@ async def test_markup_and_control_characters_are_shown_as_text() -> None:
         "peers": ["\x1b]8;;"],
     }
     put(board, 0, rows, title=f"title {nasty}", notes=(nasty,), missing=(nasty,))
-    app = TopApp(LocalFeed(View(f"hub {nasty}", board, lambda: Selection(100.0))))
+    app = TopApp(View(f"hub {nasty}", board, lambda: Selection(100.0)))
     async with driven(app, (220, 30)) as pilot:
         for keys in ((), ("enter",), ("escape", "h"), ("escape", "slash", "[", "b", "enter"), ("escape", "m")):
             await press(pilot, *keys)
@@ -215,7 +215,7 @@ async def test_an_older_window_stays_when_new_ones_come_and_n_follows_again() ->
 
 @pytest.mark.slow
 async def test_sorting_goes_through_the_columns_that_are_shown() -> None:
-    app = TopApp(LocalFeed(make_view()))
+    app = TopApp(make_view())
     async with driven(app, (120, 40)) as pilot:
         await press(pilot, "s")
         assert hosts(app)[:3] == ["10.20.0.53", "10.20.1.12", "10.20.4.17"]
@@ -231,7 +231,7 @@ async def test_sorting_goes_through_the_columns_that_are_shown() -> None:
 @pytest.mark.slow
 async def test_filters() -> None:
     """Letters that are keys elsewhere go to the filter while it is typed."""
-    app = TopApp(LocalFeed(make_view()))
+    app = TopApp(make_view())
     async with driven(app, (120, 30)) as pilot:
         for words, found in {
             "SERVER": ["203.0.113.66", "2001:db8:20::25"],
@@ -264,10 +264,10 @@ async def test_the_page_of_a_host_follows_its_newest_window() -> None:
 
 async def test_sketches_are_asked_for_a_host_once_a_window() -> None:
     view, asked = make_view(3), []
-    feed = LocalFeed(view)
-    feed.summary = lambda: view.summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
-    feed.host = lambda host: asked.append(host) or view.host(host)  # type: ignore[method-assign,func-returns-value]
-    app = TopApp(feed)
+    summary, host = view.summary, view.host
+    view.summary = lambda: summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
+    view.host = lambda name: asked.append(name) or host(name)  # type: ignore[assignment,func-returns-value]
+    app = TopApp(view)
     async with driven(app) as pilot:
         await press(pilot, "enter")
         for _ in range(3):  # reports of the same window
@@ -279,7 +279,7 @@ async def test_sketches_are_asked_for_a_host_once_a_window() -> None:
 
 
 async def test_a_page_from_an_older_window_has_the_numbers_of_that_window() -> None:
-    app = TopApp(LocalFeed(make_view()))
+    app = TopApp(make_view())
     async with driven(app) as pilot:
         await press(pilot, "left", "left", "left", "down", "down", "enter")
         whole = "\n".join(lines(app))
@@ -329,32 +329,25 @@ async def test_without_alerts_there_is_nothing_to_mute() -> None:
 # Links
 
 
-class BrokenFeed(LocalFeed):
-    why, halted = "", "link lost"
-
-    def __init__(self, view: View) -> None:
-        super().__init__(view)
-        plain = self.summary
-
-        def summary() -> Any:
-            if self.why:
-                raise LinkError(self.why)
-            return plain()
-
-        self.summary = summary  # type: ignore[method-assign]
-
-
 async def test_a_link_that_is_lost_is_told_and_the_last_window_stays() -> None:
-    feed = BrokenFeed(make_view())
-    app = TopApp(feed)
+    view, errors = make_view(), []
+    view.halted, plain = "link lost", view.summary
+
+    def summary() -> Any:
+        for error in errors:
+            raise error
+        return plain()
+
+    view.summary = summary  # type: ignore[method-assign]
+    app = TopApp(view)
     async with driven(app) as pilot:
         before = hosts(app)
-        feed.why = "http://hub.example: no answer; trying again"
+        errors.append(LinkError("http://hub.example: no answer; trying again"))
         await press(pilot, "r")
         assert "link lost" in lines(app)[0]
         assert "no answer" in lines(app)[1]
         assert hosts(app) == before
-        feed.why = ""
+        errors.clear()
         app._look_if_lost()
         await ready(pilot, lambda: "● live" in lines(app)[0])
 
@@ -368,46 +361,39 @@ async def test_an_empty_view_waits_for_its_first_window() -> None:
         await ready(pilot, lambda: hosts(app) == ["10.0.0.0", "10.0.0.1"])
 
 
-class BusyFeed(LocalFeed):
-    """A feed over sketches that answers nothing about a host as long as it is busy."""
-
-    is_busy = True
-
-    def __init__(self, view: View) -> None:
-        super().__init__(view)
-        self.asked = 0
-        self.summary = lambda: view.summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
-
-    def host(self, host: str) -> Any:
-        self.asked += 1
-        if self.is_busy:
-            raise BusyError("other questions are being answered")
-        return super().host(host)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("by_hand", [False, True])
 async def test_a_host_that_cannot_be_asked_is_told_and_asked_again(
     by_hand: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "RETRY", 1e6 if by_hand else 0.1)
-    feed = BusyFeed(make_view())
-    app = TopApp(feed)
+    view, asked, is_busy = make_view(), [], True
+    summary, plain = view.summary, view.host
+
+    def host(name: str) -> Any:
+        asked.append(name)
+        if is_busy:
+            raise BusyError("other questions are being answered")
+        return plain(name)
+
+    view.summary = lambda: summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
+    view.host = host  # type: ignore[assignment]
+    app = TopApp(view)
     async with driven(app) as pilot:
         await press(pilot, "enter")
         assert "other questions are being answered" in lines(app)[0]
-        feed.is_busy = False
+        is_busy = False
         if by_hand:
             await press(pilot, "r")
         await ready(pilot, lambda: "36 windows, super host in 36" in "\n".join(lines(app)))
         assert "other questions" not in lines(app)[0]
-        asked = feed.asked
+        before = len(asked)
         for _ in range(3):
             app._look_if_lost()
             await ready(pilot, lambda: True)
-        assert feed.asked == asked  # There is an answer for this window.
+        assert len(asked) == before  # There is an answer for this window.
         await press(pilot, "r")
-        assert feed.asked == asked + 1
+        assert len(asked) == before + 1
         await press(pilot, "escape")
         assert len(hosts(app)) == len(HOSTS)
 
@@ -416,16 +402,16 @@ async def test_a_host_that_cannot_be_asked_is_told_and_asked_again(
 async def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "RETRY", 0.1)
     failures = [LinkError("no answer")] * 3
-    feed = LocalFeed(make_view())
-    plain = feed.list_sites
+    view = make_view()
+    plain = view.list_sites
 
     def list_sites() -> Any:
         if failures:
             raise failures.pop()
         return plain()
 
-    feed.list_sites = list_sites  # type: ignore[method-assign]
-    app = TopApp(feed)
+    view.list_sites = list_sites  # type: ignore[method-assign]
+    app = TopApp(view)
     async with driven(app) as pilot:
         await press(pilot, "h")
         await ready(pilot, lambda: "Sites: 4, 1 missing" in lines(app)[0])
@@ -433,7 +419,7 @@ async def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.Mo
 
 @pytest.mark.slow
 async def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
-    app = TopApp(LocalFeed(make_view()))
+    app = TopApp(make_view())
     async with driven(app) as pilot:
         await app.screen.query("*").remove()
         app._look_if_lost()
@@ -443,7 +429,7 @@ async def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
 async def test_what_does_not_change_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The screen goes over ssh, perhaps from far away."""
     view = make_view()
-    app = TopApp(LocalFeed(view))
+    app = TopApp(view)
     async with driven(app) as pilot:
         drawn: list[Any] = []
         for kind in (Grid, Line):
@@ -477,11 +463,9 @@ def test_windows_are_listed_again_only_when_one_was_added() -> None:
     from superhosts.ui.top.feed import Looker
 
     view, now, asked = make_view(3), [0.0], []
-    feed = LocalFeed(view)
-    feed.is_near = False
-    plain = feed.windows
-    feed.windows = lambda: asked.append(1) or plain()  # type: ignore[method-assign,func-returns-value]
-    looker = Looker(feed, lambda: now[0])
+    view.is_near, plain = False, view.windows
+    view.windows = lambda: asked.append(1) or plain()  # type: ignore[method-assign,func-returns-value]
+    looker = Looker(view, lambda: now[0])
     assert len(looker.look().windows) == 3
     looker.look()
     assert len(asked) == 1

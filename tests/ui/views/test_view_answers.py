@@ -25,6 +25,7 @@ from superhosts.ui.board import Board, Shown, shown_of
 from superhosts.ui.folder import BusyError, Listing, Question, SketchFolder
 from superhosts.ui.view import CLOSED_ALERTS, Filling, View, accuracy
 from traffic import MINUTES
+from waiting import wait_for
 
 WANTED = Selection(100.0)
 LENGTH = 5 * MINUTES
@@ -187,27 +188,22 @@ def test_what_is_in_no_window_is_told(archive: Path) -> None:
 
 def test_a_folder_with_another_key_says_so_once_and_wakes_viewers(tmp_path: Path) -> None:
     save(tmp_path / "one.cube", "ams", NOON)
-    view, stop, said, woken = View("archive", Board(), lambda: WANTED), threading.Event(), [], []
+    view, said, woken = View("archive", Board(), lambda: WANTED), [], []
     view.folder = SketchFolder(tmp_path, bytes(16))
     view.board.listeners.append(lambda: woken.append(view.state()))
-
-    def say(text: str) -> None:
-        said.append(text)
-        stop.set()
-
     assert not view.can["parts"]
-    view.start_filling(stop, say, follow=True)
-    assert stop.wait(60.0)
+    view.start_filling(said.append, follow=True)
+    wait_for(lambda: said, "a message")
+    view.close()
     assert said == view.summary()["reading"] == woken[-1]["reading"]
     assert "key" in said[0]
     assert view.can["parts"]
 
 
 def test_a_folder_tells_how_full_its_newest_sketch_is(archive: Path) -> None:
-    view, stop = View("archive", Board(), lambda: WANTED, folder=SketchFolder(archive)), threading.Event()
-    view.board.listeners.append(stop.set)
-    view.start_filling(stop, lambda _: None, follow=False)
-    assert stop.wait(60.0)
+    view = View("archive", Board(), lambda: WANTED, folder=SketchFolder(archive))
+    view.start_filling(lambda _: None, follow=False)
+    wait_for(lambda: view.board.newest, "a window")
     (part,) = view.sketch()["parts"]
     assert (part["side"], part["exact"]) == ("inner", False)
     assert 0.0 < part["fill"] < 1.0

@@ -108,9 +108,9 @@ def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, t
     """The capture of the README, whose largest hosts are shown, too. It is of another year."""
     capture = Path(__file__).parents[2] / "first_hour" / "captures" / "office.pcap.gz"
     run("scan", capture, "--inner", "private", "--save", tmp_path, "--quiet")
-    view, stop = folder_view(tmp_path, Web(folder=tmp_path)), threading.Event()
+    view = folder_view(tmp_path, Web(folder=tmp_path))
     view.clock, view.is_live = lambda: 1_772_442_600.0 + 50 * 86400.0, True  # as if windows were added
-    view.start_filling(stop, lambda _: None, follow=False)
+    view.start_filling(lambda _: None, follow=False)
     wait_for(lambda: len(view.windows()) == 2, view.summary)
     with showing(browser, view) as visit:
         page = visit.open()
@@ -533,12 +533,12 @@ def test_times_are_those_of_the_reader_if_wanted(visit: Visit, browser: BrowserC
 
 def test_what_of_a_folder_is_not_shown_is_told(browser: BrowserContext, tmp_path: Path) -> None:
     save(tmp_path / "one.cube", "ams", NOON)
-    view, stop = View("sketches", Board(), lambda: Selection(1024.0), folder=SketchFolder(tmp_path)), threading.Event()
+    view = View("sketches", Board(), lambda: Selection(1024.0), folder=SketchFolder(tmp_path))
     with showing(browser, view) as visit:
         page = visit.open()
         page.wait_for_selector("text=No window yet")
         (tmp_path / "torn.cube").write_bytes(b"torn")
-        view.start_filling(stop, lambda _: None, follow=False)
+        view.start_filling(lambda _: None, follow=False)
         page.wait_for_selector(f".notice >> text=1 file is no sketch: {tmp_path}/torn.cube")
 
 

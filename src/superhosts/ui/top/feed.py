@@ -1,4 +1,4 @@
-"""Where the answers come from: a `View` in this process (`LocalFeed`), or one at a web address (`RemoteFeed`).
+"""Where the answers come from: a `View` in this process, or one at a web address (`RemoteFeed`).
 
 Answers may take seconds, so the screen asks in threads. Whoever follows a feed is told of changes from any thread. A
 link that breaks is tried again, with longer and longer pauses. Redirects are not followed, so the token goes to the
@@ -42,37 +42,6 @@ class LinkError(SuperhostsError):
 
 class RefusedLinkError(UsageError):
     """The other side answers, but not to us: a wrong token, or no view at this address."""
-
-
-class LocalFeed:
-    halted = "not counting"  # two words for the case that nothing new comes
-    is_near = True  # long answers cost nothing
-
-    def __init__(
-        self, view: View, *, start: Callable[[], None] = lambda: None, close: Callable[[], None] = lambda: None
-    ) -> None:
-        """Show a view; `start` begins to fill its board when somebody follows, `close` ends that."""
-        self._view, self._start, self._close = view, start, close
-        self.summary, self.windows, self.window = view.summary, view.windows, view.window
-        self.list_alerts, self.list_sites = view.list_alerts, view.list_sites
-        self.mute, self.unmute = view.mute, view.unmute
-
-    @property
-    def lost(self) -> str:
-        """Why nothing new comes at the moment; empty: it does."""
-        return ""
-
-    def host(self, host: str) -> Json:
-        return self._view.host(host)
-
-    def follow(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each change, from any thread. It does not wait."""
-        self._view.board.listeners.append(listener)
-        self._start()
-
-    def close(self) -> None:
-        self._view.board.listeners.clear()
-        self._close()
 
 
 class RemoteFeed:
@@ -226,7 +195,7 @@ class RemoteFeed:
         raise LinkError(f"{self.address}: the connection was closed; trying again")
 
 
-Feed = LocalFeed | RemoteFeed
+Feed = View | RemoteFeed
 
 
 class Snapshot(NamedTuple):
