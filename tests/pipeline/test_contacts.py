@@ -81,12 +81,6 @@ class Given(Source):
             self.counters.count(block)
             yield block
 
-    def position(self) -> int:
-        return 0
-
-    def size(self) -> int | None:
-        return None
-
 
 def some_packets(count: int, seed: int = 1) -> list[Packet]:
     chosen = random.Random(seed)

@@ -6,7 +6,6 @@ import gc
 import random
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import Searchable, Selection, SuperHosts
 from superhosts.errors import UsageError
 from superhosts.jit.memory import Reuse
-from superhosts.pipeline.builder import WindowResult
+from superhosts.pipeline.builder import WindowResult, report_of
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import MOST_KEPT, PaneQueue, SlidingPanes
@@ -307,18 +306,14 @@ def sliding_scan(path: Path, **settings: Any) -> Scan:
     return sh.scan(path, window="4m", slide="1m", memory="1MiB", **settings, **COMMON)
 
 
-def test_another_selection_waits_for_the_window_that_is_being_made(minutes: Path) -> None:
-    run = sliding_scan(minutes, threshold=1000)
-    ahead = run._ahead
-    assert ahead is not None
-    ahead._begun = Future()
-    run.select(5, None)
-    assert run.settings.threshold == 1000
-    ahead._begun.set_result([])
-    assert list(ahead.finish()) == []
-    assert (run.settings.threshold, run._builder.selection.threshold) == (5, 5)
-    run.select(7, None)
-    assert run.settings.threshold == 7
+def test_a_report_tells_by_which_selection_its_hosts_were_found(minutes: Path) -> None:
+    run = sliding_scan(minutes, threshold=5)
+    titles = []
+    for window in run:
+        titles.append(report_of(window).title)
+        run.select(1000, None)
+    assert titles[0] == "1 host with at least 5 peers"
+    assert titles[-1] == "1 host with at least 1,000 peers"
 
 
 def test_a_scan_that_has_ended_keeps_no_panes(minutes: Path) -> None:

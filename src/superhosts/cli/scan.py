@@ -149,7 +149,7 @@ def run_scan(
         stopping = Interruption(run.stop, numbers=ENDING) if how.reload is None else Interruption(run.stop, how.reload)
         with stopping as interruption, how.around(run), view.of(run):
             for result in run:
-                report = report_of(result, run.settings, exports_of(sources))
+                report = report_of(result, exports_of(sources))
                 with measured("report"), view.paused():
                     outputs.write(report)
                 view.add(report)

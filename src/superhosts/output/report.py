@@ -21,8 +21,9 @@ from superhosts.core.times import iso_time, window_span
 
 if TYPE_CHECKING:
     from superhosts.core.pairs import Window
-    from superhosts.core.results import Selection, SuperHost
+    from superhosts.core.results import Searchable, Selection, SuperHost, SuperHosts
     from superhosts.sketch.evidence.patterns import Judge
+    from superhosts.sketch.sketch import Sketch
 
 Row = dict[str, Any]
 # A hub adds the sites that saw the host, the sites that are missing in the window, and the report's revision.
@@ -135,6 +136,21 @@ class Outcome:
             "threshold": selection.threshold,
             "is_incomplete": self.left_out > 0 or bool(depth),
         }
+
+
+def search(
+    sketch: Sketch, selection: Selection, counts: str, searched: Searchable | None = None
+) -> tuple[SuperHosts, dict[str, Any]]:
+    """Return the hosts of a sketch that are asked for, and the fields of a report that tell which hosts they are.
+
+    `searched`: the sketch, with some of its hosts alone.
+    """
+    asked = sketch if searched is None else searched
+    found, left_out = selection.search(asked)
+    largest = None if len(found) else next(iter(asked.top(1)), None)
+    reached = selection.reached(found)
+    outcome = Outcome(len(found), reached, largest, sketch.least_listed, left_out, counts)
+    return found, outcome.words(selection)
 
 
 def counted_peers(count: float, counts: str) -> str:

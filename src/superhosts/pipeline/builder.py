@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from superhosts.core.text import counted
 from superhosts.core.units import parse_duration
 from superhosts.detectors.detector import Detector
 from superhosts.errors import UsageError
-from superhosts.output.report import PARTIAL, Outcome, Report, make_rows
+from superhosts.output.report import PARTIAL, Report, make_rows, search
 from superhosts.pipeline.contacts import Conversations, in_order, with_details
 from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
 from superhosts.pipeline.settings import Settings
@@ -45,16 +45,14 @@ class WindowResult(SuperHosts):
         found: SuperHosts,
         sketch: Sketch,
         packets: int,
-        largest: SuperHost | None = None,
-        left_out: int = 0,
+        words: Mapping[str, Any] | None = None,
     ) -> None:
         vars(self).update(vars(found))
         self.window = window
         self.found = found
         self._sketch: Sketch | None = sketch
         self.packets = packets
-        self.largest = largest  # the host with the most peers, if none has as many as asked for
-        self.left_out = left_out  # hosts with as many peers as asked for that are not among the top ones
+        self.words = words or {}  # fields of its report: which hosts were asked for, and how the search has ended
         self.partial = False  # interrupted while it was open: more packets would have come
         self.drops: int | None = None  # packets that live captures have lost in this window; None: there are none
         self.revision = 1  # 2: yielded again, complete; the first time it lacked packets that were far out of order
@@ -234,9 +232,8 @@ class WindowBuilder:
         if not self._find:
             return WindowResult(window, SuperHosts.none(), sketch, packets)
         with self.restoring.measured():
-            found, left_out = self.selection.search(self._monitored(sketch))
-        largest = None if len(found) else next(iter(self._monitored(sketch).top(1)), None)
-        return WindowResult(window, found, sketch, packets, largest, left_out)
+            found, words = self._search(sketch)
+        return WindowResult(window, found, sketch, packets, words)
 
     def peek(self, start: int, window: Window, *, is_pane: bool = False) -> WindowResult | None:
         """Return the window that begins at `start` as it is now, None if it is not open. It goes on as if not asked."""
@@ -246,9 +243,8 @@ class WindowBuilder:
         self._fill(opened)
         if opened.samples:
             opened.sketch.evidence = self._evidence_of(opened)
-        searched = self._monitored(opened.sketch)
-        found, left_out = (SuperHosts.none(), 0) if is_pane else self.selection.search(searched)
-        return WindowResult(window, found, opened.sketch, opened.packets, left_out=left_out)
+        found, words = (SuperHosts.none(), {}) if is_pane else self._search(opened.sketch)
+        return WindowResult(window, found, opened.sketch, opened.packets, words)
 
     def clear(self) -> None:
         self.count_gathered()
@@ -261,8 +257,8 @@ class WindowBuilder:
             opened.gathered, opened.waiting = [], 0
         self._gathering = None
 
-    def _monitored(self, sketch: Sketch) -> _Monitored:
-        return _Monitored(sketch, self.network, self._reported)
+    def _search(self, sketch: Sketch) -> tuple[SuperHosts, dict[str, Any]]:
+        return search(sketch, self.selection, self._settings.count, _Monitored(sketch, self.network, self._reported))
 
     def _new(self) -> _OpenWindow:
         opened = _OpenWindow(Sketch(self._make_detector, site=self._settings.site))
@@ -342,11 +338,8 @@ def gathered_memory(threads: int) -> int:
     return min(GATHERED * threads, MOST_GATHERED) * GATHERED_BYTES
 
 
-def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[str, Any]] = ()) -> Report:
+def report_of(result: WindowResult, exports: Sequence[dict[str, Any]] = ()) -> Report:
     """Return the report of a window, with what people should know about it; `exports`: the status of flow exports."""
-    selection, found = settings.selection, result.found
-    least = result.sketch.least_listed
-    outcome = Outcome(len(found), selection.reached(found), result.largest, least, result.left_out, settings.count)
     notes = {
         PARTIAL: result.partial,
         f"revision {result.revision}": result.revision > 1,
@@ -365,5 +358,5 @@ def report_of(result: WindowResult, settings: Settings, exports: Sequence[dict[s
         window=result.window,
         revision=result.revision,
         notes=[note for note, holds in notes.items() if holds],
-        **outcome.words(selection),
+        **result.words,
     )

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -278,8 +278,7 @@ class Scan:
             sampling=sampling,
         )
         self._sliding = self._slide(self._builder) if slides else None
-        self._ahead = SlidingAhead(self._sliding, self._select) if self._sliding is not None and not live else None
-        self._selected: tuple[float | None, int | None] | None = None  # what `select` asks for, until it is so
+        self._ahead = SlidingAhead(self._sliding) if self._sliding is not None and not live else None
         self._last_pane: int | None = None
         self._following: Following | None = None
         self._interleaver: Interleaver | None = None
@@ -335,16 +334,9 @@ class Scan:
         return self._builder.restoring
 
     def select(self, threshold: float | None, top: int | None) -> None:
-        """Report other hosts, from the next window on that closes. Only for the thread that iterates."""
-        self._selected = threshold, top
-        if self._ahead is None or not self._ahead.is_busy:  # or else when the window that is being made was yielded
-            self._select()
-
-    def _select(self) -> None:
-        if self._selected is not None:
-            threshold, top = self._selected
-            self.settings = replace(self.settings, threshold=threshold, top=top)
-            self._builder.selection, self._selected = self.settings.selection, None
+        """Report other hosts, from the next window on that is searched for them."""
+        self.settings = replace(self.settings, threshold=threshold, top=top)
+        self._builder.selection = self.settings.selection
 
     def stop(self) -> None:
         """End the iteration within a second. May be called by a signal handler or another thread.
@@ -449,10 +441,8 @@ class Scan:
         """Yield the window that is being made; the others are made when they are asked for."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
-            try:
+            with contextlib.closing(ahead):
                 yield from self._shown(ahead.finish())
-            finally:
-                ahead.close()
 
     def _shown(self, windows: Iterator[WindowResult]) -> Iterator[WindowResult]:
         """Yield the windows with packets, or all for a sensor, which shows that it is alive."""
@@ -508,8 +498,6 @@ class Scan:
         elif isinstance(event, Jump):
             if self._following is not None:
                 self._following.forget_clock()
-            if self._ahead is not None:
-                yield from self._shown(self._ahead.finish())
             if self._sliding is not None:
                 self._sliding.clear()
             if self.on_jump is not None:
@@ -686,38 +674,11 @@ def scan(
     ...     for row in window:
     ...         print(row.host, row.peers)
     """
+    given = locals()
     names = _names(inputs)
-    settings = Settings(
-        inner=inner,
-        exclude=exclude,
-        watch=watch,
-        direction=direction,
-        threshold=threshold,
-        top=top,
-        window=defaults.WINDOW if window is None else window,
-        slide=slide,
-        detector=detector,
-        memory=memory,
-        geometry=geometry,
-        exact=exact,
-        memory_total=memory_total,
-        special=special,
-        ipv4_prefix=ipv4_prefix,
-        ipv6_prefix=ipv6_prefix,
-        key=key,
-        site=site,
-        device=device,
-        threads=threads,
-        peers=peers,
-        count=count,
-        by=by,
-        proto=proto,
-        port=[str(each) for each in ((port,) if isinstance(port, str | int) else port)],
-        tunnels=tunnels,
-        evidence=evidence,
-        evidence_pairs=evidence_pairs,
-        families=families,
-    )
+    given["port"] = [str(each) for each in ((port,) if isinstance(port, str | int) else port)]
+    given["window"] = defaults.WINDOW if window is None else window
+    settings = Settings(**{each.name: given[each.name] for each in fields(Settings)})
     reopen = partial(open_inputs, names, tables=TableOptions(format, as_map(map), time))
     sources = reopen()
     options = scan_options(sources, settings, joins_short=window is None and not slide, keeps_sketches=keep_sketch)

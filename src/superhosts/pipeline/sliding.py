@@ -276,19 +276,13 @@ class SlidingPanes:
 class SlidingAhead:
     """Makes the window of one pane in a thread of its own, while the packets of the next pane are counted.
 
-    Only for inputs that end, which keep all cores busy. All methods are for the thread that counts. `on_idle` is called
-    when no window is being made, and the last one was taken.
+    Only for inputs that end, which keep all cores busy. All methods are for the thread that counts.
     """
 
-    def __init__(self, sliding: SlidingPanes, on_idle: Callable[[], None]) -> None:
-        self._sliding, self._on_idle = sliding, on_idle
+    def __init__(self, sliding: SlidingPanes) -> None:
+        self._sliding = sliding
         self._thread = ThreadPoolExecutor(1, "superhosts-windows")
         self._begun: Future[list[WindowResult]] | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Return True if a window is being made, or was not asked for yet."""
-        return self._begun is not None
 
     def add(self, pane: WindowResult) -> Iterator[WindowResult]:
         """Begin with the window of a pane. Yield those that come before it."""
@@ -306,7 +300,6 @@ class SlidingAhead:
         begun, self._begun = self._begun, None
         if begun is not None:
             yield from begun.result()
-        self._on_idle()
 
     def wait(self) -> None:
         if self._begun is not None:

@@ -23,7 +23,7 @@ from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.output.report import PARTIAL, Outcome, Report, make_rows
+from superhosts.output.report import PARTIAL, Report, make_rows, search
 from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.files import SavedSketch, find_in_file, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch
@@ -299,11 +299,8 @@ def answer(
     sketch: Sketch, selection: Selection, window: Window | None = None, searched: Searchable | None = None
 ) -> Report:
     """Return the hosts of a sketch that are asked for. `searched`: the sketch, with some of its hosts alone."""
-    asked, window = sketch if searched is None else searched, window or sketch.window
-    found, left_out = selection.search(asked)
-    largest = None if found else next(iter(asked.top(1)), None)
-    counts = next((part.counts for part in sketch.parts), "hosts")
-    outcome = Outcome(len(found), selection.reached(found), largest, sketch.least_listed, left_out, counts)
+    window = window or sketch.window
+    found, words = search(sketch, selection, next((part.counts for part in sketch.parts), "hosts"), searched)
     notes = [PARTIAL] if sketch.partial else []
     if found.unnamed:
         shown = counted(found.unnamed, "host is", "hosts are")
@@ -312,5 +309,5 @@ def answer(
         rows=make_rows(window, found, partial=sketch.partial, judge=judge_of(sketch.evidence)),
         window=window,
         notes=notes,
-        **outcome.words(selection),
+        **words,
     )

@@ -46,7 +46,7 @@ class OpenWindow:
         if now - self._asked < max(self._refresh, SHARE * self._took):
             return False
         result = run.peek()
-        self.report = None if result is None else report_of(result, run.settings)
+        self.report = None if result is None else report_of(result)
         self._asked = self._clock()
         self._took = self._asked - now
         return True
