@@ -18,7 +18,7 @@ RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 DASHBOARD: dict[str, Any] = json.loads((ROOT / "deploy" / "grafana" / "superhosts.json").read_text(encoding="utf-8"))
 CASES = Path(__file__).parent / "rules_test.yml"
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
-# The page lists what the endpoint has: test_documented.py compares them.
+# The page lists what the endpoint has: test_endpoint.py compares them.
 PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 KINDS = dict(re.findall(r"(?m)^\| `(superhosts_\w+)` \| (\w+) \|", PAGE))
 SAMPLES = {

@@ -19,8 +19,7 @@ import pytest
 from dashboards import serving
 from superhosts.errors import UsageError
 from superhosts.output.alerts.store import AlertStore
-from superhosts.ui.folder import LONGEST_PAST, BusyError, SketchFolder
-from superhosts.ui.top import app as program
+from superhosts.ui.folder import LONGEST_PAST, SketchFolder
 from superhosts.ui.top.app import TopApp
 from superhosts.ui.top.feed import HOST_TIMEOUT, LinkError, RefusedLinkError, RemoteFeed
 from ui.top import scene
@@ -122,6 +121,7 @@ def test_other_answers() -> None:
         (200, b'{"can": []}', LinkError, r"not what a view of superhosts answers \(summary.can\)"),
         (404, b"<html>", RefusedLinkError, "HTTP status 404"),
         (500, b"", LinkError, "HTTP status 500"),
+        (503, b'{"error": "other questions"}', LinkError, "other questions"),
         (400, b'{"error": "so\\u001bso"}', UsageError, r"so\\x1bso"),
     ]
     for status, body, kind, words in cases:
@@ -161,22 +161,6 @@ def test_the_past_of_a_host_may_take_as_long_as_the_other_side_lets_it(monkeypat
             feed.windows()
 
 
-@pytest.mark.slow
-def test_changes_come_as_events_and_a_broken_link_is_opened_again() -> None:
-    view, heard = make_view(), []
-    with serving(view) as web:
-        feed = RemoteFeed(web.url, pauses=QUICK)
-        feed.follow(lambda: heard.append((view.board.version, feed.lost)))
-        wait_for(lambda: heard, "the first look")
-        view.board.put(shown(scene.WINDOWS))
-        wait_for(lambda: heard[-1] == (view.board.version, ""), lambda: heard)
-    wait_for(lambda: feed.lost, "the link is lost")
-    view.board.put(shown(scene.WINDOWS + 1))
-    with serving(view, port=web.place.port):
-        wait_for(lambda: not feed.lost and heard[-1] == (view.board.version, ""), lambda: heard)
-        feed.close()
-
-
 def test_a_quiet_link_is_not_a_lost_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("superhosts.ui.top.feed.QUIET", 0.05)
     lost: list[str] = []
@@ -214,32 +198,3 @@ def test_the_screen_over_a_link_that_breaks() -> None:
 
 def text(app: TopApp) -> str:
     return "\n".join(scene.text_of(app.export_screenshot()))
-
-
-def test_a_busy_server_is_asked_again_about_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "RETRY", 0.1)
-    view, is_busy = make_view(3), threading.Event()
-    view.folder = SketchFolder(tmp_path)
-    plain = view.host
-
-    def host(*asked: Any) -> Any:
-        if is_busy.is_set():
-            raise BusyError("other questions are being answered")
-        return plain(*asked)
-
-    view.host = host  # type: ignore[method-assign]
-    is_busy.set()
-
-    async def run(address: str) -> None:
-        feed = RemoteFeed(address, pauses=QUICK)
-        app = TopApp(feed)
-        async with app.run_test(size=(120, 24)) as pilot:
-            await ready(pilot, lambda: "10.20.4.17" in text(app))
-            await pilot.press("enter")
-            await ready(pilot, lambda: "other questions are being answered" in text(app))
-            is_busy.clear()
-            await ready(pilot, lambda: "3 windows, super host in 3" in text(app))
-        feed.close()
-
-    with serving(view) as web:
-        asyncio.run(run(web.url))
