@@ -130,8 +130,11 @@ def table(check: Check) -> Check:
     return check_all
 
 
-def record(required: Mapping[str, Check], extra: Mapping[str, Check] | None = None) -> Check:
-    """Return a check for an object with all `required` fields, any of the `extra` ones, and no others."""
+def record(required: Mapping[str, Check], extra: Mapping[str, Check] | None = None, *, others: bool = False) -> Check:
+    """Return a check for an object with all `required` fields, any of the `extra` ones, and no others.
+
+    With `others`, fields that are not known pass as they are.
+    """
     known = {**required, **(extra or {})}
 
     def check_fields(value: Any, place: str) -> Any:
@@ -142,8 +145,9 @@ def record(required: Mapping[str, Check], extra: Mapping[str, Check] | None = No
             if field not in value:
                 raise FieldError(before + field, "missing")
         for field in value:
-            if field not in known:
+            if field not in known and not others:
                 raise FieldError(before + printable(field, MOST_QUOTED), UNKNOWN)
-        return {field: known[field](item, before + field) for field, item in value.items()}
+        checked = {field: check(value[field], before + field) for field, check in known.items() if field in value}
+        return {**value, **checked}
 
     return check_fields

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from rich.text import Text
 
+from superhosts.core.fields import FieldError
 from superhosts.ui.board import Board
-from superhosts.ui.top.feed import ANSWERS, Looker, check_answer
+from superhosts.ui.top.feed import ANSWERS, Looker
 from superhosts.ui.top.hosts import filtered, header_line, host_line, host_rows, lay_out, ordered
 from superhosts.ui.top.pages import (
     Where,
@@ -98,7 +99,7 @@ def changed(found: Any, path: Path, value: Any) -> Any:
 def test_answers_of_a_view_can_be_shown() -> None:
     found = answers()
     for name in ANSWERS:
-        check_answer(name, found[name])
+        assert ANSWERS[name](found[name], name) == found[name]
     assert "10.20.4.17" in "\n".join(text.plain for text in draw(found))
 
 
@@ -119,8 +120,8 @@ def test_any_other_answer_is_refused_or_can_be_shown(question: str) -> None:
 
 def is_refused(question: str, found: Any) -> bool:
     try:
-        check_answer(question, found)
-    except ValueError:
+        ANSWERS[question](found, question)
+    except FieldError:
         return True
     return False
 
@@ -128,5 +129,5 @@ def is_refused(question: str, found: Any) -> bool:
 def test_the_place_of_what_is_wrong_is_told() -> None:
     found = answers()["host"]
     del found["points"][1]["start"]
-    with pytest.raises(ValueError, match=r"^host.points\[1\].start$"):
-        check_answer("host", found)
+    with pytest.raises(FieldError, match=r"^field host.points\[1\].start: missing$"):
+        ANSWERS["host"](found, "host")

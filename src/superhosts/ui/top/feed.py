@@ -4,7 +4,7 @@ Answers may take seconds, so the screen asks in threads. Whoever follows a feed 
 link that breaks is tried again, with longer and longer pauses. Redirects are not followed, so the token goes to the
 address that was given and to no other.
 
-Answers are checked when they come from another machine, so that screens need not (`check_answer`). Checked is what a
+Answers are checked when they come from another machine, so that screens need not (`ANSWERS`). Checked is what a
 screen relies on: lists and objects that it goes through, and numbers that it calculates with. Every other value is
 shown as text. Fields that an earlier or later release does not have may be missing, and others may come.
 """
@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
+from superhosts.core.fields import Check, FieldError, optional, record, refuse, sequence, table
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.ui.folder import LONGEST_PAST
@@ -101,11 +102,10 @@ class RemoteFeed:
 
     def _checked(self, name: str, found: Any) -> Any:
         try:
-            check_answer(name, found)
-        except ValueError as error:
+            return ANSWERS[name](found, name)
+        except FieldError as error:
             what = f"the answer is not what a view of superhosts answers ({printable(error)})"
             raise LinkError(f"{self.address}: {what}") from None
-        return found
 
     def _request(self, question: str, content: Json | None = None, timeout: float | None = None) -> Any:
         method, body, headers = "GET", None, self._headers("application/json")
@@ -245,102 +245,79 @@ def span_of(window: Json) -> Span | None:
     return None if start is None or end is None else (float(start), float(end))
 
 
-# What a screen relies on in an answer, in the form of the answer. A name with ? may be missing, and what stands in a
-# tuple may be null. TEXT is all that is shown as it is.
-Schema = Any
-TEXT, NUMBER, COUNT = "text", "number", "count"
+# What a screen relies on in an answer. Other fields may come, and all that is text is shown as it is.
 LARGEST = 1e18  # a number; what is larger, or is none, cannot be drawn
-TEXTS: Schema = ([TEXT],)
 
 
-def _perhaps(schema: Schema, *names: str) -> dict[str, Schema]:
-    return {f"{name}?": schema for name in names}
+def _text(value: Any, place: str) -> Any:
+    if isinstance(value, list | dict):
+        raise refuse(value, place, "text")
+    return value
 
 
+def _number(least: float) -> Check:
+    def check(value: Any, place: str) -> Any:
+        if type(value) not in (int, float) or not least <= value <= LARGEST:
+            raise refuse(value, place, "a number")
+        return value
+
+    return check
+
+
+def _object(required: dict[str, Check], *extra: dict[str, Check]) -> Check:
+    return record(required, {name: check for each in extra for name, check in each.items()}, others=True)
+
+
+NUMBER, COUNT = optional(_number(-LARGEST)), optional(_number(0))
+TEXTS = optional(sequence(_text))
 _window = {
-    **_perhaps((NUMBER,), "start", "end"),
-    **_perhaps((COUNT,), "hosts", "super_hosts", "revision"),
-    **_perhaps((_perhaps((COUNT,), "peers", "low"),), "largest"),
-    **_perhaps(TEXT, "title"),
-    **_perhaps(TEXTS, "notes", "sites", "missing"),
+    **dict.fromkeys(("start", "end"), NUMBER),
+    **dict.fromkeys(("hosts", "super_hosts", "revision"), COUNT),
+    "largest": optional(_object({}, dict.fromkeys(("peers", "low"), COUNT))),
+    "title": _text,
+    **dict.fromkeys(("notes", "sites", "missing"), TEXTS),
 }
-_evidence = {
-    **_perhaps((COUNT,), "pairs", "attempts"),
-    **_perhaps(TEXT, "complete", "answered", "failed", "opened", "ports_per_peer", "packets_per_peer"),
-    **_perhaps(([{"port": TEXT, "at": TEXT, "share": COUNT}],), "ports"),
-    **_perhaps(({"*": COUNT},), "nets"),
-    **_perhaps(TEXTS, "peers"),
+_port = _object({"port": _text, "at": _text, "share": _number(0)})
+_evidence = _object(
+    {},
+    dict.fromkeys(("pairs", "attempts"), COUNT),
+    dict.fromkeys(("complete", "answered", "failed", "opened", "ports_per_peer", "packets_per_peer"), _text),
+    {"ports": optional(sequence(_port)), "nets": optional(table(_number(0))), "peers": TEXTS},
+)
+_row = _object(
+    {"host": _text, "peers_low": _number(0), "peers": COUNT, "peers_high": COUNT},
+    dict.fromkeys(("side", "direction", "counts", "label", "name", "pattern", "reason", "exact"), _text),
+    dict.fromkeys(("asn", "as_name", "country"), _text),
+    {"sites": optional(sequence(_object({"site": _text}, dict.fromkeys(("peers", "peers_low"), COUNT))))},
+    {"evidence": optional(_evidence)},
+)
+_point = _object(
+    {"start": _number(-LARGEST), "end": _number(-LARGEST), "low": _number(0), "high": COUNT},
+    dict.fromkeys(("side", "direction", "reported"), _text),
+)
+_alert = _object(
+    {},
+    dict.fromkeys(("opened", "last", "closed", "until", "peers", "peak"), NUMBER),
+    dict.fromkeys(("id", "host", "rule", "reason", "why"), _text),
+)
+_alerts = optional(sequence(_alert))
+_site = _object(
+    {"site": _text},
+    dict.fromkeys(("seen", "window_end", "spool_sketches", "spool_bytes", "refused", "clock"), NUMBER),
+    dict.fromkeys(("in_window", "version", "mismatch"), _text),
+)
+ANSWERS: dict[str, Check] = {  # by the name of the question
+    "summary": _object(
+        {"can": table(lambda value, _: value)},
+        {"title": _text, "now": NUMBER, "live_until": NUMBER, "reading": TEXTS},
+        {"newest": optional(_object({}, _window))},
+    ),
+    "windows": sequence(_object({}, _window)),
+    "window": _object({"rows": sequence(_row)}, _window),
+    "host": _object(
+        {"points": sequence(_point)}, {"rows": optional(sequence(_row)), "notes": TEXTS, "alerts": _alerts}
+    ),
+    "alerts": _object({}, {"alerts": _alerts, "muted": _alerts}),
+    "sites": sequence(_site),
+    "unmute": _object({"unmuted": _text}),
 }
-_row = {
-    "host": TEXT,
-    "peers_low": COUNT,
-    **dict.fromkeys(("peers", "peers_high"), (COUNT,)),
-    **_perhaps(TEXT, "side", "direction", "counts", "label", "name", "pattern", "reason", "exact"),
-    **_perhaps(TEXT, "asn", "as_name", "country"),
-    **_perhaps(([{"site": TEXT, **_perhaps((COUNT,), "peers", "peers_low")}],), "sites"),
-    **_perhaps((_evidence,), "evidence"),
-}
-_point = {"start": NUMBER, "end": NUMBER, "low": COUNT, "high": (COUNT,)}
-_point |= _perhaps(TEXT, "side", "direction", "reported")
-_alert = {
-    **_perhaps((NUMBER,), "opened", "last", "closed", "until", "peers", "peak"),
-    **_perhaps(TEXT, "id", "host", "rule", "reason", "why"),
-}
-_site = {
-    "site": TEXT,
-    **_perhaps((NUMBER,), "seen", "window_end", "spool_sketches", "spool_bytes", "refused", "clock"),
-    **_perhaps(TEXT, "in_window", "version", "mismatch"),
-}
-ANSWERS: dict[str, Schema] = {  # by the name of the question
-    "summary": {
-        "can": {},
-        **_perhaps(TEXT, "title"),
-        **_perhaps((NUMBER,), "now", "live_until"),
-        **_perhaps(TEXTS, "reading"),
-        **_perhaps((_window,), "newest"),
-    },
-    "windows": [_window],
-    "window": {"rows": [_row], **_window},
-    "host": {
-        "points": [_point],
-        **_perhaps(([_row],), "rows"),
-        **_perhaps(TEXTS, "notes"),
-        **_perhaps(([_alert],), "alerts"),
-    },
-    "alerts": _perhaps(([_alert],), "alerts", "muted"),
-    "sites": [_site],
-    "unmute": {"unmuted": TEXT},
-}
-
-
-def _check(schema: Schema, found: Any, place: str) -> None:
-    if isinstance(schema, tuple):
-        if found is not None:
-            _check(schema[0], found, place)
-    elif schema == TEXT:
-        if isinstance(found, list | dict):
-            raise ValueError(place)
-    elif isinstance(schema, str):
-        least = 0 if schema == COUNT else -LARGEST
-        if type(found) not in (int, float) or not least <= found <= LARGEST:
-            raise ValueError(place)
-    elif not isinstance(found, type(schema)):
-        raise ValueError(place)
-    elif isinstance(schema, list):
-        for number, each in enumerate(found):
-            _check(schema[0], each, f"{place}[{number}]")
-    elif "*" in schema:
-        for name, each in found.items():
-            _check(schema["*"], each, f"{place}.{name}")
-    else:
-        for field, inner in schema.items():
-            name = field.removesuffix("?")
-            if name in found:
-                _check(inner, found[name], f"{place}.{name}")
-            elif name == field:
-                raise ValueError(f"{place}.{name}")
-
-
-def check_answer(question: str, found: Any) -> None:
-    """Raise ValueError, with the place in the answer, if it is not what a view answers to a question."""
-    _check(ANSWERS[question], found, question)
