@@ -143,24 +143,6 @@ def test_a_sighup_while_a_service_starts_is_kept_for_its_reload(monkeypatch: pyt
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.slow
-def test_sighup_reloads_and_the_hub_goes_on(tmp_path: Path):
-    hub, found = make_node(tmp_path), tmp_path / "found.jsonl"
-    with ending(hub):
-        hub.start()
-        write_parcel(crowd(0), tmp_path / "link" / "ams")
-        wait_for(lambda: windows_in(found) == 1, "the first window is reported")
-        found.rename(tmp_path / "found.1")  # as logrotate does it
-        assert hub.process is not None
-        hub.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "reloaded: --output" in hub.words, "it reloads")
-        write_parcel(crowd(1), tmp_path / "link" / "ams")
-        wait_for(lambda: windows_in(found) == 1, "the second is in a new file")
-        assert hub.running
-        assert hub.end(signal.SIGTERM) == 0
-    assert windows_in(tmp_path / "found.1") == 1
-
-
 ON_TERMINAL = """
 import fcntl, os, sys, termios
 os.setsid()
