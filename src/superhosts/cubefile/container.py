@@ -296,6 +296,13 @@ def _is_special(path: str | Path) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
+def stored_digest(path: Path) -> str:
+    """Return the digest at the end of a file, unchecked, as hexadecimal digits."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - DIGEST))
+        return file.read(DIGEST).hex()
+
+
 def is_whole(path: Path) -> bool:
     left = path.stat().st_size - DIGEST
     digest = hashlib.blake2b(digest_size=DIGEST)

@@ -37,7 +37,7 @@ from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.pairs import Window
 from superhosts.core.prefixes import parse_networks
 from superhosts.core.text import counted
-from superhosts.cubefile.container import DIGEST, VERSION, is_whole
+from superhosts.cubefile.container import VERSION, is_whole, stored_digest
 from superhosts.cubefile.header import Entry
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import OutputError, SuperhostsError, UsageError, import_extra
@@ -151,10 +151,7 @@ def _keep(task: Task, private: Path, key: int, sketch: Sketch) -> dict[str, Any]
     """Save a sketch in the work folder, under a name that contains a digest of its content."""
     path = private / "sketch.cube"
     sketch.save(path)
-    with path.open("rb") as file:
-        file.seek(-DIGEST, 2)
-        content = file.read(DIGEST).hex()[:NAME_DIGITS]
-    name = f"{task.digest}-{content}.cube"
+    name = f"{task.digest}-{stored_digest(path)[:NAME_DIGITS]}.cube"
     _move(path, Path(task.folder) / name)
     return {"key": key, "file": name}
 

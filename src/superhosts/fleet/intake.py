@@ -23,7 +23,7 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
 from superhosts.core.units import SECOND, format_size
-from superhosts.cubefile.container import DIGEST, SITE_HEADER, is_whole
+from superhosts.cubefile.container import SITE_HEADER, is_whole
 from superhosts.detectors.stored import Kind, Stored, check_alike
 from superhosts.errors import MergeError, SketchFileError, UnreadableError, UsageError, VersionError
 from superhosts.fleet.archive import Archive
@@ -117,7 +117,7 @@ class Intake:
             if (before := self._store.receipt(name)) is not None:
                 self.counters.repeated += 1
                 return before
-            if size < DIGEST or not is_whole(path) or SketchId.of(path, site, sketch_id.window) != sketch_id:
+            if not is_whole(path) or SketchId.of(path, site, sketch_id.window) != sketch_id:
                 self.counters.corrupt += 1
                 text = f"{name} from {site}: did not arrive intact, requested again"
                 self._say(site, "sketches that did not arrive intact", text)

@@ -18,7 +18,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.text import printable
 from superhosts.core.times import window_name
 from superhosts.core.units import SECOND, parse_duration
-from superhosts.cubefile.container import DIGEST
+from superhosts.cubefile.container import stored_digest
 from superhosts.errors import SuperhostsError, UsageError
 
 DIGITS = 16  # hexadecimal digits of the checksum in a name
@@ -66,9 +66,7 @@ class SketchId(NamedTuple):
 
     @classmethod
     def of(cls, path: Path, site: str, window: Window) -> SketchId:
-        with path.open("rb") as file:
-            file.seek(-DIGEST, 2)
-            return cls(site, window, file.read(DIGEST).hex()[:DIGITS])
+        return cls(site, window, stored_digest(path)[:DIGITS])
 
 
 def site_of(name: str) -> str:

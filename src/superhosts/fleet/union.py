@@ -13,7 +13,7 @@ from pathlib import Path
 
 from superhosts.core.files import is_plain
 from superhosts.core.profile import Durations
-from superhosts.cubefile.container import DIGEST
+from superhosts.cubefile.container import stored_digest
 from superhosts.detectors.stored import Stored
 from superhosts.errors import HalfReadError, SketchFileError, SuperhostsError, UnreadableError
 from superhosts.fleet.archive import Archive
@@ -155,7 +155,7 @@ class Merger:
                 ledger.adopt(Issue(issue.revision))
             return
         path, is_in = archive.union(window), True
-        is_new = not path.is_file() or _digest(path) not in union.digests
+        is_new = not path.is_file() or stored_digest(path) not in union.digests
         if not is_new and not ledger.names_lost:
             return
         if is_new:
@@ -215,10 +215,3 @@ class Merger:
             raise RefusedMemberError(path.name, reason) from None
         self._union = union
         union.digests.add(stored.digest)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - DIGEST))
-        return file.read(DIGEST).hex()
