@@ -94,16 +94,6 @@ def spooled(folder: Path) -> list[Any]:
     return [content(sh.load(path)) for path in sorted(folder.glob("*.cube"))]
 
 
-@pytest.mark.slow
-def test_an_edge_on_a_gpu_spools_the_bits_of_the_cpu(tmp_path: Path):
-    settings = Settings(memory="64KiB", site="ams", inner=["10.0.0.0/8"], device="cpu", threads=1)
-    make_edge(tmp_path / "cpu", [], Packets(2), settings).run()
-    on_gpu = Settings(memory="64KiB", site="ams", inner=["10.0.0.0/8"], device="cuda")
-    make_edge(tmp_path / "gpu", [], Packets(2), on_gpu).run()
-    assert len(spooled(tmp_path / "cpu")) == 2
-    assert spooled(tmp_path / "gpu") == spooled(tmp_path / "cpu")
-
-
 def test_a_second_run_over_the_same_input_has_nothing_to_do(tmp_path: Path):
     make_edge(tmp_path, [], Packets(3)).run()
     before = sorted(tmp_path.glob("*.cube"))

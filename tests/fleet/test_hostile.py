@@ -12,7 +12,6 @@ import socket
 import ssl
 import stat
 import subprocess
-import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -52,7 +51,7 @@ from places import ROOT
 from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
 from superhosts.fleet.link import Receipt
-from superhosts.fleet.nats import assembly, receive
+from superhosts.fleet.nats import assembly, connection, receive
 from superhosts.fleet.nats.assembly import AT_ONCE, Patience
 from superhosts.fleet.nats.broker import Broker, Tls, find_server, parse_listen
 from superhosts.fleet.nats.connection import UnfitServerError, check_version
@@ -395,47 +394,13 @@ def test_a_server_that_is_not_strict_is_refused(tmp_path: Path, intake: KeepingI
         assert receiver.counters.connects == 0
 
 
-OLD_SERVER = """#!{python}
-import json, socketserver, sys
-from pathlib import Path
-
-class Client(socketserver.StreamRequestHandler):
-    def handle(self):
-        greeting = dict(server_name=config["server_name"], version="2.9.1", jetstream=True, max_payload=1024)
-        self.wfile.write(b"INFO " + json.dumps(greeting).encode() + b"\\r\\n")
-        for line in self.rfile:
-            if line.startswith(b"PING"):
-                self.wfile.write(b"PONG\\r\\n")
-
-config = json.loads(Path(sys.argv[2]).read_text())
-socketserver.ThreadingTCPServer.daemon_threads = True
-socketserver.ThreadingTCPServer((config["host"], config["port"]), Client).serve_forever()
-"""
-
-
-def is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def test_an_old_server_is_refused_and_named(tmp_path: Path) -> None:
-    """An embedded one, and one of one's own: a program greets clients as an old nats-server does."""
-    old_server = tmp_path / "old-server"
-    old_server.write_text(OLD_SERVER.format(python=sys.executable))
-    old_server.chmod(0o755)
-    with pytest.raises(UsageError, match=r"old-server is nats-server 2\.9\.1; 2\.12 or a later one is needed"):
-        make_broker(tmp_path / "broker", [], server=old_server).start()
-    port = free_port()
-    (tmp_path / "config").write_text(json.dumps({"host": "127.0.0.1", "port": port, "server_name": "old"}))
-    receiver = NatsReceiver(NatsOptions(f"nats://127.0.0.1:{port}", timing=QUICK), print)
-    with subprocess.Popen([old_server, "-c", tmp_path / "config"]) as server:
-        try:
-            eventually(lambda: is_open(port))
-            words = r"^--nats nats://\S+: the server is nats-server 2\.9\.1; 2\.12 or a later one is needed"
-            with pytest.raises(UsageError, match=words):
-                receiver.check_no_other_hub()
-        finally:
-            server.kill()
+def test_an_old_server_is_refused_and_named(tmp_path: Path, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An embedded one, and one of one's own."""
+    monkeypatch.setattr(connection, "MIN_VERSION", (99, 0))
+    with pytest.raises(UsageError, match=r"/nats-server is nats-server 2\.\S+; 99\.0 or a later one is needed"):
+        make_broker(tmp_path / "other", []).start()
+    with pytest.raises(UsageError, match=r"^--nats nats://\S+: the server is nats-server 2\.\S+; 99\.0 or a later one"):
+        make_receiver(broker).check_no_other_hub()
 
 
 def test_a_server_without_keys_is_said(tmp_path: Path, broker: Broker) -> None:

@@ -172,13 +172,20 @@ def unreadable(patch: pytest.MonkeyPatch, way: str, part: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["open", "read", "blocks"])
-def test_a_sketch_that_cannot_be_read_now_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str):
+@pytest.mark.parametrize("part", [f"{KEY}-fra-", UNION])
+def test_a_file_that_cannot_be_read_now_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, part: str
+):
     first = Node(tmp_path, grace=0.0)
     sketches = [make_sketch(site, peers=1500, base=5000 * place) for place, site in enumerate(SITES)]
-    first.send_all(*(*sketches, *three(1)))
+    if part == UNION:  # of which the sketches are gone, as those of older windows are
+        for path in first.step(make_sketch("lon")).store.sketches(KEY):
+            path.unlink()
+        sketches.append(make_sketch("lon"))
+    first.send_all(*(*sketches[:3], *three(1)))
     node = Node(tmp_path, grace=0.0)
     with monkeypatch.context() as patch:
-        unreadable(patch, way, f"{KEY}-fra-")
+        unreadable(patch, way, part)
         node.hub.step()
         node.hub.step()
     assert [report.window for report in node.reports] == [window(1)]  # only its own window waits
@@ -186,26 +193,9 @@ def test_a_sketch_that_cannot_be_read_now_is_waited_for(tmp_path: Path, monkeypa
     assert node.hub.counters.waits == 2
     assert sum("NOT REPORTED" in line and KEY in line for line in node.said) == 1
     node.hub.step()
-    assert node.reports[1].attendance == "3 of 3 sites"
+    assert node.reports[1].sites == sorted(min(sketch.sites) for sketch in sketches)
     assert content(node.union(0)) == content(union_of(*sketches))
     assert any("works again" in line for line in node.said)
-
-
-@pytest.mark.parametrize("way", ["open", "read", "blocks"])
-def test_a_union_that_cannot_be_read_now_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str):
-    node = Node(tmp_path, grace=0.0)
-    sketches = three()
-    node.step(*sketches[:2])
-    for path in node.store.sketches(KEY):
-        path.unlink()  # as those of older windows are
-    node.send(sketches[2])
-    with monkeypatch.context() as patch:
-        unreadable(patch, way, UNION)
-        node.hub.step()
-    assert len(node.reports) == 1
-    node.hub.step()
-    assert content(node.union(0)) == content(union_of(*sketches))
-    assert node.hub.counters.damaged == 0
 
 
 def test_what_the_intake_cannot_read_now_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
