@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 
 from fleets import write_parcel
+from places import TESTS
 from processes import (
     COMMON,
     Node,
@@ -54,6 +55,8 @@ ROUNDS = int(os.environ.get("SUPERHOSTS_CHAOS_ROUNDS", "5"))
 SITES = ALL_SITES if LONG else ALL_SITES[:2]  # every site is a process that starts again and again
 SEED = int(os.environ.get("SUPERHOSTS_CHAOS_SEED", "1"))
 SECONDS = 60  # of a window
+WRONG_CLOCK = TESTS / "wrong_clock.py"
+DAY = 86_400  # seconds
 PANES = 3  # of a window that slides
 THRESHOLD = 500
 PACKETS = 3000  # of a window; a site sees 60 %, more than the thousand that close the previous window
@@ -293,6 +296,32 @@ def replay(fleet: Fleet, chance: random.Random) -> Iterator[None]:
         name = chance.choice([None, f"again{chance.randrange(10**6)}.pcap"])
         put(fleet.captures[site][number], fleet.folder / "captures" / site, name)
     yield
+
+
+def set_clock(node: Node, seconds: float) -> dict[str, Any]:
+    """Have a process run with a wrong clock from its next start on; return what that start needs."""
+    node.runner = (str(WRONG_CLOCK),)
+    return {"env": {**os.environ, "SUPERHOSTS_TEST_CLOCK": str(seconds)}}
+
+
+@contextmanager
+def shift_clock(fleet: Fleet, chance: random.Random) -> Iterator[None]:
+    """One process is started with a clock that is days off, and set right when it is started again.
+
+    In the second round the hub is 100 days ahead, and by that clock its archive is too old to be kept.
+    """
+    node = fleet.hub if LONG and chance.random() < 0.5 else chance.choice(list(fleet.edges.values()))
+    days = chance.choice([-3650, -100, -1, 1, 100, 3650])
+    if fleet.ended == 2:
+        node, days = fleet.hub, 100
+    node.wait_ready()
+    assert node.end() == 0
+    node.start(**set_clock(node, DAY * days))
+    node.runner = ()
+    node.wait_ready()
+    yield
+    wait_for(fleet.is_exact, "the unions are exact with a clock that is wrong")
+    assert node.end() == 0
 
 
 SYNC = ("fsync", "fdatasync")
