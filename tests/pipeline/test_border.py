@@ -64,7 +64,7 @@ class ToyReader:
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    toy = TableFormat("toy", "a toy", lambda head: head.startswith(MAGIC), ToyReader)
+    toy = TableFormat("toy", lambda head: head.startswith(MAGIC), ToyReader)
     FORMATS.insert(0, toy)
     yield
     FORMATS.remove(toy)

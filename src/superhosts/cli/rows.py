@@ -30,14 +30,14 @@ from superhosts.pipeline.builder import WindowBuilder
 from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.base import Source
-from superhosts.sources.input import STANDARD_INPUT, FileSource, Input, Opens
+from superhosts.sources.input import STANDARD_INPUT, FileSource, Input
 from superhosts.sources.stream import Stream
 from superhosts.sources.tables.arrow import StreamFile, addresses_of, arrow_errors
 from superhosts.sources.tables.delimited import is_header, sniff, split
 from superhosts.sources.tables.formats import is_text, table_format
 from superhosts.sources.tables.mapping import resolve
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.source import TableReader, table_files
+from superhosts.sources.tables.source import table_files
 from superhosts.sources.tables.textrow import MARK
 
 # What is read: a format, its columns, and the source that yields the rows
@@ -70,23 +70,15 @@ class RowInput:
         if self.format in HEADLESS and not schema:
             raise UsageError(f"--format {self.format}: give the names of its columns with --schema 'src, dst'")
         self._names = names_in(schema)
-        self.has_time = False  # known once the source is read
 
     def open(self) -> Source:
-        """Return the source of the rows, which notes whether they have a time."""
         found = table_format(OTHERS[self.format], b"")
         assert found is not None
         file = self._input or Input(STANDARD_INPUT)
         if self.format in HEADLESS:
             comma = "," if self.format == "CSV" else "\t"
             file = HeadedInput(f"{comma.join(self._names)}\n".encode())
-
-        def open(file: Opens, options: TableOptions) -> TableReader:
-            reader = found.open(file, options)
-            self.has_time = reader.has_time
-            return reader
-
-        return FileSource(file, lambda _: table_files(replace(found, open=open), self.options))
+        return FileSource(file, lambda _: table_files(found, self.options))
 
     def _recognise(self) -> str:
         """Return the format by the first bytes; waits for them."""
@@ -256,7 +248,7 @@ def _answer(given: RowInput, settings: Settings, writer: RowWriter) -> None:
     with Interruption(run.stop, numbers=ENDING) as interruption:
         for result in run:
             if interruption.number is None:  # else some of the rows are missing
-                writer.write(make_rows(result.window if given.has_time else None, result.found))
+                writer.write(make_rows(result.window, result.found))
             del result  # frees its cubes
         if interruption.number is None:
             writer.write([])  # the header, if no window came

@@ -378,9 +378,7 @@ def _by_arrow(data: Any, name: str) -> Column:
 
 def is_table(data: Any) -> bool:
     """Return True if an object has columns with names, so that two of them have to be chosen."""
-    if isinstance(data, np.ndarray):
-        return data.dtype.names is not None
-    return isinstance(data, Mapping) or _module(data) == "duckdb" or _column_names(data) is not None
+    return _module(data) == "duckdb" or _column_names(data) is not None
 
 
 def columns_of(table: Any, host: str | None, peer: str | None) -> Iterator[tuple[Column, Column]]:
@@ -388,18 +386,18 @@ def columns_of(table: Any, host: str | None, peer: str | None) -> Iterator[tuple
     if _module(table) == "duckdb" and not hasattr(table, "project"):  # a connection, which `execute` returns, too
         way = "pass a relation, as connection.sql(…) and connection.table(…) return it"
         raise UsageError(f"update: {type(table).__name__} is not a table; {way}")
+    known = _column_names(table)
     if host is None or peer is None:
-        known = _column_names(table)
         there = f"; the table has {', '.join(map(str, known))}" if known is not None else ""
         raise UsageError(f"update: which columns? pass host=… and peer=…{there}")
+    if known is not None:
+        _check(known, host, peer)
     if _module(table) == "polars":
-        _check(_column_names(table) or (), host, peer)
         table = table.select(list(dict.fromkeys((host, peer))))
         table = table.collect() if hasattr(table, "collect") else table
         if any(str(kind) in WIDE for kind in table.dtypes):
             table = table.to_dict()
     if isinstance(table, Mapping | np.ndarray) or _module(table) == "pandas":
-        _check(table.dtype.names or () if isinstance(table, np.ndarray) else list(table), host, peer)
         yield column_of(table[host], f"column {host!r}"), column_of(table[peer], f"column {peer!r}")
         return
     row = 0
@@ -412,9 +410,6 @@ def columns_of(table: Any, host: str | None, peer: str | None) -> Iterator[tuple
 def _batches(table: Any, host: str, peer: str) -> Any:
     arrow = import_arrow("reading tables")
     names = list(dict.fromkeys((host, peer)))
-    known = _column_names(table)
-    if known is not None:
-        _check(known, host, peer)
     if _module(table) == "dask":
         raise UsageError(
             "update: a Dask frame is not computed yet; pass frame.compute(), or make a sketch of each partition "
@@ -445,10 +440,11 @@ def _column_names(table: Any) -> list[Any] | None:
     """Return the names of the columns of a table; None if they are not known before it is read."""
     if _module(table) == "polars" and hasattr(table, "collect_schema"):
         return list(table.collect_schema().names())
-    if isinstance(table, np.ndarray):
-        return list(table.dtype.names or ())
-    schema = getattr(table, "schema", None)
-    names = getattr(schema, "names", None)
+    if isinstance(table, Mapping):
+        return list(table)
+    names = (
+        table.dtype.names if isinstance(table, np.ndarray) else getattr(getattr(table, "schema", None), "names", None)
+    )
     if names is None and _module(table) in ("pandas", "duckdb", "dask"):
         names = getattr(table, "columns", None)
     return list(names) if names is not None else None

@@ -467,9 +467,4 @@ def _leaves(fields: Any, prefix: str = "") -> list[str]:
     return found
 
 
-ARROW = TableFormat(
-    "arrow",
-    "an Arrow file",
-    lambda head: head.startswith((FILE_MAGIC, STREAM_MAGIC)),
-    ArrowReader,
-)
+ARROW = TableFormat("arrow", lambda head: head.startswith((FILE_MAGIC, STREAM_MAGIC)), ArrowReader)

@@ -117,4 +117,4 @@ def _is_azure(head: bytes) -> bool:
     return start in (b"{", b"[") and (b'"flowTuples"' in head or (b'"records"' in head and b"FlowEvent" in head))
 
 
-AZURE = TableFormat(_FLOWS.name, _FLOWS.title, _is_azure, AzureReader)
+AZURE = TableFormat(_FLOWS.name, _is_azure, AzureReader)

@@ -59,7 +59,7 @@ def _open(log: Log, source: Opens, options: TableOptions) -> TableReader:
 
 
 def _format(log: Log, recognises: Callable[[bytes], bool]) -> TableFormat:
-    return TableFormat(log.name, log.title, recognises, partial(_open, log), one_thread=False)
+    return TableFormat(log.name, recognises, partial(_open, log), one_thread=False)
 
 
 def _is_log(log: Log, head: bytes) -> bool:

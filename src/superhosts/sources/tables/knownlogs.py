@@ -59,7 +59,7 @@ class Log:
     icmp_type: tuple[str, ...] = ()
     icmp_place: int = ICMP_NOWHERE  # where the type of ICMP messages is, if no field has it
     claim: int = RECORD  # what a record claims about a conversation, unless these fields say otherwise:
-    direction: str = ""  # the field whose words are `directions`
+    direction: tuple[str, ...] = ()  # fields whose words are `directions`
     directions: Dict[str, int] = field(default_factory=dict, hash=False)
     state: tuple[str, ...] = ()  # fields whose words are `states`
     states: Dict[str, int] = field(default_factory=dict, hash=False)
@@ -131,7 +131,7 @@ EVE = Log(
     flags=("tcp.tcp_flags",),
     has_hex_flags=True,
     icmp_type=("icmp_type",),
-    direction="event_type",
+    direction=("event_type",),
     directions={"flow": CONVERSATION, "netflow": RECORD, "alert": NO_CLAIM},
     reply_flags=("tcp.tcp_flags_tc",),
     replies=("flow.pkts_toclient",),
@@ -223,7 +223,7 @@ ARGUS = Log(
     dport=("Dport",),
     icmp_place=ICMP_IN_SPORT,
     claim=CONVERSATION,
-    direction="Dir",
+    direction=("Dir",),
     directions=ARGUS_DIRECTIONS,
     state=("State",),
     states=ARGUS_STATES,

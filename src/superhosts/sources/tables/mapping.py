@@ -121,7 +121,7 @@ def parse_map(text: str) -> Mapping:
             continue
         if not name:
             raise UsageError(f"{map_option(text)}: {role}= names no column")
-        found[role] = _column(role, name)
+        found[role] = as_column(name, role)
     if not found and not untimed:
         raise UsageError(f"{map_option(text)}: it names no column; write it like {EXAMPLE}")
     return Mapping(**found, untimed=untimed)
@@ -140,7 +140,7 @@ def as_map(given: str | Dict[str, object] | Mapping | None) -> Mapping | None:
             raise UsageError(f"map={dict(given)!r}: {role!r}: a column's name for one of {', '.join(ROLES)}")
     if not given:
         raise UsageError(f"map={{}}: it names no column; write it like {EXAMPLE}")
-    named: dict[str, Any] = {role: _column(role, str(name)) for role, name in given.items()}
+    named: dict[str, Any] = {role: as_column(str(name), role) for role, name in given.items()}
     return Mapping(**named)
 
 
@@ -150,7 +150,7 @@ def resolve(asked: Mapping | None, columns: Sequence[str], file: str) -> Mapping
     InputError lists the columns if source or destination is not among them.
     """
     found = named(asked or Mapping(), columns, file)
-    known = {name.strip().lower(): name for name in reversed(columns)}
+    known = by_name(columns)
     if found.src is None or found.dst is None:
         src, dst = _pair(ENDS, known)
         # With one end given, the other need not belong to the same pair of names.
@@ -176,14 +176,14 @@ def resolve(asked: Mapping | None, columns: Sequence[str], file: str) -> Mapping
 
 def usual_details(columns: Sequence[str]) -> Mapping:
     """Return the columns of protocol, ports and flags that a table has by their usual names."""
-    known = {name.strip().lower(): name for name in reversed(columns)}
+    known = by_name(columns)
     sport, dport = _pair(PORTS, known)
     dport = dport or _first([pair[1] for pair in PORTS], known)
     return Mapping(proto=_first(PROTOCOLS, known), sport=sport, dport=dport, flags=_first(FLAGS, known))
 
 
 def has_usual_names(columns: Sequence[str]) -> bool:
-    return _pair(ENDS, {name.strip().lower(): name for name in columns})[0] is not None
+    return _pair(ENDS, by_name(columns))[0] is not None
 
 
 def columns_found(columns: Sequence[str]) -> str:
@@ -194,7 +194,13 @@ def columns_found(columns: Sequence[str]) -> str:
     return f"its columns: {shown}{more}"
 
 
-def _column(role: str, text: str) -> Column:
+def by_name(columns: Sequence[str]) -> dict[str, str]:
+    """Return the columns by their names in lower case; of those with one name the first."""
+    return {name.strip().lower(): name for name in reversed(columns)}
+
+
+def as_column(text: str, role: str) -> Column:
+    """Return the column that a text like `start:ms` names; only times have a unit."""
     name, colon, unit = text.rpartition(":")
     return Column(name, unit) if colon and name and unit in UNITS and role in TIMES else Column(text)
 

@@ -620,4 +620,4 @@ def take_runs(data: Bytes, at: int, known: Narrow, addresses: Narrow) -> bool:
     return bool(worst < known_values)
 
 
-PARQUET = TableFormat("parquet", "a Parquet file", lambda head: head.startswith(MAGIC), ParquetReader, one_thread=False)
+PARQUET = TableFormat("parquet", lambda head: head.startswith(MAGIC), ParquetReader, one_thread=False)

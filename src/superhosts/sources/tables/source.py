@@ -69,7 +69,6 @@ class TableFormat:
     """A format of tables: its name for --format, how it is recognised, how it is read."""
 
     name: str
-    title: str  # what people call it: "a Parquet file"
     recognises: Callable[[bytes], bool]  # by the first bytes: some lines of a text, unless it is shorter
     open: Callable[[Opens, TableOptions], TableReader]  # given an `Input`, a reader may read anywhere in its file
     one_thread: bool = True  # one thread reads it; else its reader has threads of its own

@@ -18,9 +18,10 @@ from superhosts.sources.tables.details import DetailFields, Values, make_codes
 from superhosts.sources.tables.knownlogs import CONVERSATION, LOGS, RECORD, Log
 from superhosts.sources.tables.mapping import (
     DETAILS,
-    UNITS,
     Column,
     Mapping,
+    as_column,
+    by_name,
     columns_found,
     has_usual_names,
     map_option,
@@ -66,11 +67,11 @@ class Wanted:
 def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> Wanted:
     """Return what is wanted of a table with these columns. InputError says which are missing."""
     asked = options.map or Mapping()
-    known = {name.strip().lower(): name for name in reversed(columns)}
+    known = by_name(columns)
 
     def present(role: str, names: tuple[str, ...]) -> tuple[Column, ...]:
         given: Column | None = getattr(asked, role)
-        fields = [given] if given is not None else [as_column(name) for name in names]
+        fields = [given] if given is not None else [as_column(name, role) for name in names]
         return tuple(Column(known[field.name.lower()], field.unit) for field in fields if field.name.lower() in known)
 
     src, dst = present("src", log.src), present("dst", log.dst)
@@ -109,14 +110,9 @@ def check_ends(log: Log, columns: Sequence[str], options: TableOptions, file: st
 
 def candidates_of(log: Log, *, details: bool) -> list[str]:
     """Return the names of all fields that records of a log may have."""
-    fields = (*log.src, *log.dst, *log.start, *log.end, *log.duration, log.kind)
-    described = [name for names in _described(log) for name in names] if details else []
-    return [as_column(name).name for name in fields if name] + described
-
-
-def as_column(text: str) -> Column:
-    name, colon, unit = text.rpartition(":")
-    return Column(name, unit) if colon and unit in UNITS else Column(text)
+    times = [as_column(name, "time").name for name in (*log.start, *log.end, *log.duration)]
+    described = [name for role in FIELDS for name in getattr(log, role)] if details else []
+    return [*log.src, *log.dst, *times, *([log.kind] if log.kind else []), *described]
 
 
 def _time(
@@ -162,11 +158,11 @@ def details_of(
     log = log if log.src else next((each for each in LOGS if each.is_marked(columns)), log)
     mapped = named(options.map or Mapping(), columns, file)
     own_ends = mapped.src is None and mapped.dst is None
-    known = {name.strip().lower(): name for name in reversed(columns)}
+    known = by_name(columns)
     usual = usual_details(columns)
     taken = dict.fromkeys(used, "another")
     fields: list[tuple[str, ...]] = []
-    for role, described in zip(FIELDS, _described(log), strict=True):
+    for role in FIELDS:
         given = getattr(mapped, role) if role in DETAILS else None
         if given is not None:
             found = [given.name]
@@ -176,7 +172,7 @@ def details_of(
                     file=file,
                 )
         else:
-            found = [known[name.lower()] for name in described if name.lower() in known]
+            found = [known[name.lower()] for name in getattr(log, role) if name.lower() in known]
             guess = getattr(usual, role, None)
             if not found and guess is not None:
                 found = [guess.name]
@@ -193,9 +189,3 @@ def details_of(
     elif not own_ends:
         fields[FIELDS.index("direction") :] = [()] * 4
     return DetailFields(tuple(fields), make_codes(log, claim))
-
-
-def _described(log: Log) -> list[tuple[str, ...]]:
-    direction = (log.direction,) if log.direction else ()
-    described = [log.proto, log.sport, log.dport, log.flags, log.icmp_type]
-    return [*described, direction, log.state, log.reply_flags, log.replies]
