@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from superhosts.output.delivery import DeliveryOptions
 from superhosts.output.destination import RUN_THAT_ENDS, RunKind
 from superhosts.output.names import NO_NAMES, NamingOptions
 from superhosts.output.registry import OutputOptions, check_addresses
-from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.settings import Settings, settings_of
 
 
 def output_options(
@@ -52,13 +51,13 @@ def make_settings(options: Any, **others: Any) -> Settings:
     An option that is None was not given: the default of the settings counts.
     The key is a single value: which one counts without `--key-file` differs between commands (`_keys.py`).
     """
-    given: dict[str, Any] = {each.name: getattr(options, each.name, None) for each in fields(Settings)} | others
-    if given["detector"] not in (None, *DETECTORS):
+    given: dict[str, Any] = vars(options) | others
+    if given.get("detector") not in (None, *DETECTORS):
         # Imported here: a scan with a cube does not wait for the lab.
         from superhosts.lab.scan import detector_of
 
         given["detector"] = detector_of(given["detector"])
-    return Settings(**{name: value for name, value in given.items() if value is not None})
+    return settings_of(given)
 
 
 def traffic_settings(options: Any) -> Settings:

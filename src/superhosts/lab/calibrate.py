@@ -24,7 +24,7 @@ from superhosts.errors import InputError, ThresholdWarning, UsageError
 from superhosts.lab.experiment import Makers, Panels, why_nothing
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, joined, known, score
 from superhosts.pipeline.scan import Scan
-from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.settings import settings_of
 from superhosts.sources.open import Name, open_inputs
 from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions
@@ -173,23 +173,9 @@ def calibrate(
 
     >>> print(calibrate("trace.pcap", inner="10.0.0.0/8").advice())
     """
+    settings = settings_of(locals())
     names = [inputs] if isinstance(inputs, Name) else list(inputs)
     share = parse_share(error)
-    settings = Settings(
-        inner=inner,
-        exclude=exclude,
-        watch=watch,
-        direction=direction,
-        special=special,
-        window=window,
-        threshold=threshold,
-        memory=memory,
-        exact=exact,
-        ipv4_prefix=ipv4_prefix,
-        ipv6_prefix=ipv6_prefix,
-        key=key,
-        device=device,
-    )
     given = {} if exact is None else {"exact": exact}
     panels = Panels(cubes_around(parse_size(memory), key=key, device=device, **given), settings)
     run = panels.run(open_inputs(names, tables=TableOptions(format, as_map(map), time)))

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -33,7 +33,7 @@ from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResul
 from superhosts.pipeline.contacts import with_details
 from superhosts.pipeline.interleaver import Interleaver
 from superhosts.pipeline.network import Counters as Counters
-from superhosts.pipeline.settings import Settings
+from superhosts.pipeline.settings import Settings, settings_of
 from superhosts.pipeline.sliding import SlidingAhead, SlidingPanes
 from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows, split_by_window
 from superhosts.sources.base import PACE, Pace, Source, Stopped, input_border
@@ -674,11 +674,10 @@ def scan(
     ...     for row in window:
     ...         print(row.host, row.peers)
     """
-    given = locals()
+    given = locals()  # the arguments, of which most are settings
     names = _names(inputs)
-    given["port"] = [str(each) for each in ((port,) if isinstance(port, str | int) else port)]
-    given["window"] = defaults.WINDOW if window is None else window
-    settings = Settings(**{each.name: given[each.name] for each in fields(Settings)})
+    ports = [str(each) for each in ((port,) if isinstance(port, str | int) else port)]
+    settings = settings_of(given | {"port": ports})
     reopen = partial(open_inputs, names, tables=TableOptions(format, as_map(map), time))
     sources = reopen()
     options = scan_options(sources, settings, joins_short=window is None and not slide, keeps_sketches=keep_sketch)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -332,6 +332,12 @@ class Settings:
         detector = kind.for_scan(self.selection.threshold or defaults.THRESHOLD, **common)
         detector.format = host
         return detector
+
+
+def settings_of(given: Mapping[str, Any]) -> Settings:
+    """Return the settings among the arguments of a function, or the options of a command. None means the default."""
+    names = [each.name for each in fields(Settings)]
+    return Settings(**{name: given[name] for name in names if given.get(name) is not None})
 
 
 def _comparable(value: Any) -> Any:
