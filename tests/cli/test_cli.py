@@ -31,6 +31,7 @@ from superhosts.pipeline.network import Counters
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
+from terminals import run_on_terminal
 from traffic import MINUTES, NOON, content, near, packet, talk, three_windows, write
 from waiting import wait_for
 
@@ -682,38 +683,16 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, number: int) -> None:
         assert child.returncode == 128 + number
 
 
-def on_terminal(*arguments: object, **environment: str) -> tuple[int, str]:
-    """Run with standard error on a pseudo-terminal; returns the status and what the terminal saw."""
-    import pty
-
-    master, slave = pty.openpty()
-    env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
-    with start(*arguments, stdout=slave, stderr=slave, env={**env, "TERM": "xterm", **environment}) as child:
-        os.close(slave)
-        seen = b""
-        while True:
-            try:
-                piece = os.read(master, 65536)
-            except OSError:  # the other side is closed
-                break
-            if not piece:
-                break
-            seen += piece
-        child.wait(240)
-    os.close(master)
-    return child.returncode, seen.decode()
-
-
 @pytest.mark.slow
 def test_colours_and_progress_only_on_a_terminal(folder: Path) -> None:
     colour = re.compile(r"\x1b\[[0-9;]*m")
-    status, seen = on_terminal("scan", folder / "three.pcap", *SMALL)
+    status, seen = run_on_terminal("scan", folder / "three.pcap", *SMALL)
     assert status == 0
     assert "packets/s" in seen  # the bar
     assert colour.search(seen)
-    _, plain = on_terminal("scan", folder / "three.pcap", *SMALL, NO_COLOR="1")
+    _, plain = run_on_terminal("scan", folder / "three.pcap", *SMALL, NO_COLOR="1")
     assert not [code for code in colour.findall(plain) if re.search(r"\b3[0-9]\b", code)]
-    _, quiet = on_terminal("scan", folder / "three.pcap", "--quiet", "--json", *SMALL)
+    _, quiet = run_on_terminal("scan", folder / "three.pcap", "--quiet", "--json", *SMALL)
     assert ESCAPE not in quiet
     assert "packets/s" not in quiet
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 
@@ -12,6 +10,7 @@ import pytest
 
 from superhosts.jit import compilation
 from superhosts.output.console import announce_compiling, say, use_log_format
+from terminals import OnTerminal
 
 PROGRAM = """
 import atexit
@@ -73,9 +72,6 @@ def test_commands_say_it_without_a_terminal_unless_they_are_quiet(run, tmp_path,
 
 @pytest.mark.slow
 def test_on_a_terminal_a_quiet_command_says_it_too() -> None:
-    ours, theirs = os.openpty()
-    command = [sys.executable, "-c", PROGRAM, "scan", "/dev/none.pcap", "-q"]
-    subprocess.run(command, stderr=theirs, stdout=subprocess.DEVNULL, check=False)
-    os.close(theirs)
-    assert b"compiling for this machine" in os.read(ours, 1 << 16)
-    os.close(ours)
+    with OnTerminal(sys.executable, "-c", PROGRAM, "scan", "/dev/none.pcap", "-q", streams=("stderr",)) as terminal:
+        assert terminal.ends() == 3
+        assert "compiling for this machine" in terminal.text

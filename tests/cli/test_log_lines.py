@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import sys
 from datetime import datetime
@@ -20,6 +18,7 @@ from processes import Node, ending, make_edge, rows
 from superhosts.output.console import tell, use_log_format
 from superhosts.ui import service
 from superhosts.ui.service import log_in_background
+from terminals import COMMAND, OnTerminal
 from traffic import three_windows, write
 from waiting import DEADLINE, wait_for
 
@@ -116,27 +115,13 @@ def test_text_is_text_wherever_it_goes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("options", "is_json"), [((), False), (("--log-format", "json"), True)])
 def test_a_terminal_gets_text_unless_json_is_asked_for(tmp_path: Path, options: tuple[str, ...], is_json: bool) -> None:
     capture = write(tmp_path / "a.pcap", three_windows())
-    watch = Node(tmp_path / "log", "watch", str(capture), "--json", "--window", "5m", *options)
-    main, other = pty.openpty()
-    with ending(watch):
-        watch.start(stderr=other)
-        os.close(other)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(main, 4096)
-            except OSError:  # the other side has closed
-                break
-            if not piece:
-                break
-            shown += piece
-        os.close(main)
-        assert watch.process.wait(DEADLINE) == 0
-    last = shown.decode().split("\r\n")[-2]
+    with OnTerminal(*COMMAND, "watch", capture, "--csv", "--window", "5m", *options, streams=("stderr",)) as terminal:
+        assert terminal.ends() == 0
+        (*before, last) = terminal.text.splitlines()
     assert last.startswith("{") == is_json
     assert "packets" in last
     if is_json:
-        assert [json.loads(line)["event"] for line in shown.decode().split("\r\n")[:-1]] == ["summary"]
+        assert [json.loads(line)["event"] for line in (*before, last)] == ["summary"]
 
 
 class FullOnce(StringIO):

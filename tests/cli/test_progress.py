@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import Any
 
 import pytest
 from test_archive_cli import save
-from test_cli import on_terminal
 
-from commands import process, start
+from commands import process
 from superhosts.cli._progress import Progress, ScanProgress
 from superhosts.output.console import say, use_log
 from superhosts.output.streams import ERASE, Log, raw_stream
 from superhosts.sources.synthetic.capture import write_capture
 from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
+from terminals import COMMAND, OnTerminal, run_on_terminal
 
 
 class Sized:
@@ -201,19 +200,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_an_edge_shows_a_bar_below_its_messages(files: Path, tmp_path: Path) -> None:
     """It waits for the hub when it has read everything, so it is stopped then."""
-    import pty
-
-    master, slave = pty.openpty()
     arguments = ["edge", files / "a.pcap", "--site", "ams", "--to", tmp_path / "fleet", "--spool", tmp_path / "spool"]
-    seen = b""
-    with start(*arguments, stderr=slave, env={**os.environ, "TERM": "xterm"}) as child:
-        os.close(slave)
-        while b"the input has ended" not in seen:
-            seen += os.read(master, 65536)
-        child.terminate()
-        child.wait(240)
-    os.close(master)
-    lines = seen.decode().split("\r\n")
+    with OnTerminal(*COMMAND, *arguments, streams=("stderr",)) as terminal:
+        terminal.until("the input has ended")
+        terminal.process.terminate()
+        terminal.ends()
+        lines = terminal.text.split("\r\n")
     assert [line for line in lines if line.startswith(ERASE)]
     assert any("100 %" in text for line in lines for text in line.split(ERASE))
     assert not [line for line in lines if line.endswith("packets/s")]  # no bar has a line of its own
@@ -236,5 +228,5 @@ COMMANDS: dict[str, tuple[list[str], str]] = {
 def test_commands_show_a_bar_on_a_terminal_alone(files, monkeypatch, arguments, text) -> None:
     monkeypatch.chdir(files)
     assert ERASE not in process(*arguments).err
-    seen = on_terminal(*arguments)[1]
+    seen = run_on_terminal(*arguments)[1]
     assert any(text in line for line in seen.split(ERASE)[1:])

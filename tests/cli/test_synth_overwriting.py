@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import Run, start
+from commands import Run
+from terminals import COMMAND, OnTerminal
 from traffic import talk, write
 
 SMALL = ["--flows", "2k", "--packets", "3k", "--super-hosts", "0"]
@@ -50,23 +51,9 @@ def test_a_real_capture_is_kept(run: Run, tmp_path: Path) -> None:
 def test_on_a_terminal_it_asks(tmp_path: Path, answer: bytes, status: int) -> None:
     path = tmp_path / "a.pcap"
     path.write_text("notes of mine")
-    ours, theirs = os.openpty()
-    with start("synth", path, *SMALL, stdin=theirs, stdout=theirs, stderr=theirs) as child:
-        os.close(theirs)
-        seen = b""
-        while b"[y/N]" not in seen:
-            seen += os.read(ours, 1000)
-        os.write(ours, answer)
-        while True:
-            try:
-                more = os.read(ours, 1000)
-            except OSError:  # how Linux says that the other end was closed
-                break
-            if not more:
-                break
-            seen += more
-        assert child.wait(60) == status
-    os.close(ours)
-    assert f"{path} is there, and synth did not write it. Overwrite it? [y/N]" in seen.decode()
+    with OnTerminal(*COMMAND, "synth", path, *SMALL, columns=1000) as terminal:
+        terminal.until(f"{path} is there, and synth did not write it. Overwrite it? [y/N]")
+        os.write(terminal.main, answer)
+        assert terminal.ends() == status
+        assert (f"superhosts: {path}: nothing was written" in terminal.text) == bool(status)
     assert (path.read_bytes() == b"notes of mine") == bool(status)
-    assert (f"superhosts: {path}: nothing was written" in seen.decode()) == bool(status)

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pty
 import signal
-import struct
-import subprocess
-import sys
-import termios
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -24,8 +17,9 @@ from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
 from superhosts.ui.live import LiveView
+from terminals import COMMAND, OnTerminal
 from traffic import NOON, talk, three_windows, write
-from waiting import DEADLINE, wait_for
+from waiting import wait_for
 
 OPTIONS = ("--window", "5m", "--threshold", "1000")
 
@@ -99,43 +93,20 @@ def test_the_screen(tmp_path: Path) -> None:
     assert "dropped" not in shown  # a file loses nothing
 
 
-class OnTerminal:
-    """A command whose standard streams are a terminal."""
-
-    def __init__(self, *command: str) -> None:
-        self.main, other = pty.openpty()
-        fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        environment = {**os.environ, "TERM": "xterm"}
-        self.process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment)
-        os.close(other)
-        os.set_blocking(self.main, False)
-        self.text = ""
-
-    def shows(self, *words: str) -> bool:
-        """Return True if all words were shown so far."""
-        try:
-            while more := os.read(self.main, 65_536):
-                self.text += more.decode(errors="replace")
-        except OSError:  # nothing to read, or its end
-            pass
-        return all(word in self.text for word in words)
-
-
 @pytest.mark.slow
 def test_a_terminal_shows_the_open_window_and_ctrl_c_reports_it(tmp_path: Path) -> None:
     with namespace(tmp_path) as net:
         options = ("--threshold", "100", "--refresh", "1s", "--window", "1h", "--key-file", "public")
-        watch = OnTerminal(*net.inside, sys.executable, "-m", "superhosts", "watch", "live:near0", *options)
-        maps = Path(f"/proc/{watch.process.pid}/maps")
-        wait_for(lambda: watch.shows("packets/s") and "socket:" in maps.read_text(), lambda: watch.text)
-        net.send(talk("10.0.0.7", 1500))
-        wait_for(lambda: watch.shows("10.0.0.7", "1,500", "dropped 0", "ring 0 % full"), lambda: watch.text)
-        assert "partial" not in watch.text
-        watch.process.send_signal(signal.SIGINT)
-        wait_for(lambda: watch.shows("partial: interrupted") and watch.process.poll() is not None, lambda: watch.text)
-        assert watch.process.wait(DEADLINE) == 130
-        wait_for(lambda: watch.shows("the last window is partial"), lambda: watch.text)
-        os.close(watch.main)
+        with OnTerminal(*net.inside, *COMMAND, "watch", "live:near0", *options, lines=40, columns=120) as watch:
+            maps = Path(f"/proc/{watch.process.pid}/maps")
+            watch.until("packets/s")
+            wait_for(lambda: "socket:" in maps.read_text(), lambda: watch.text)
+            net.send(talk("10.0.0.7", 1500))
+            watch.until("10.0.0.7", "1,500", "dropped 0", "ring 0 % full")
+            assert "partial" not in watch.text
+            watch.process.send_signal(signal.SIGINT)
+            assert watch.ends() == 130
+            watch.until("partial: interrupted", "the last window is partial")
 
 
 def test_it_says_why_it_cannot_capture(run: Run) -> None:
