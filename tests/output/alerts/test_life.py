@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import email.policy
 import importlib.util
@@ -18,7 +17,7 @@ import pytest
 
 from needs import needed
 from output.alerts.test_alerts import row, window
-from output.test_senders import asked, make_hook, nats_server
+from output.test_senders import asked, make_hook
 from processes import free_port
 from receivers import Receiver
 from superhosts.core.units import SECOND
@@ -184,42 +183,6 @@ def test_logs_and_mail_say_what_happened(tmp_path: Path) -> None:
         sentence in mail.get_body().get_content()  # type: ignore[union-attr]
         for mail, sentence in zip(mails, SENTENCES, strict=True)
     )
-
-
-@pytest.mark.slow
-def test_buses_carry_the_events_of_an_alert_in_order(tmp_path: Path) -> None:
-    kafka = pytest.importorskip("confluent_kafka", reason="pip install 'superhosts[kafka]'")
-    nats = pytest.importorskip("nats", reason="pip install 'superhosts[fleet]'")
-    cluster = kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "mock:1", "log_level": 0})
-    (broker,) = cluster.list_topics(timeout=30).brokers.values()
-    other = f"{broker.host}:{broker.port}"
-
-    async def heard(place: str) -> list[dict[str, Any]]:
-        client = await nats.connect(f"nats://{place}")
-        subscription = await client.subscribe("alerts")
-        await client.flush()
-        await asyncio.to_thread(live, tmp_path, f"nats://{place}/alerts", f"kafka://{other}/alerts")
-        got = [json.loads((await subscription.next_msg(DEADLINE)).data) for _ in SENTENCES]
-        await client.close()
-        return got
-
-    with nats_server(tmp_path) as place:
-        over_nats = asyncio.run(heard(place))
-    consumer = kafka.Consumer({"bootstrap.servers": other, "group.id": "t", "auto.offset.reset": "earliest"})
-    over_kafka: list[Any] = []
-
-    def read() -> bool:
-        message = consumer.poll(0.1)
-        if message is not None and message.error() is None:
-            over_kafka.append(json.loads(message.value()))
-        return len(over_kafka) == len(SENTENCES)
-
-    consumer.subscribe(["alerts"])
-    wait_for(read, "all messages")
-    consumer.close()
-    assert [each["text"] for each in over_nats] == [each["text"] for each in over_kafka] == SENTENCES
-    assert [each["event"] for each in over_nats] == ["opened", "grown", "closed"]
-    assert len({each["id"] for each in over_nats}) == 3
 
 
 def test_open_alerts_are_repeated_and_closed_ones_are_not(tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ ALERT_COLUMNS = (
 class AlertDesk(Destination):
     """A destination that turns the rows of windows into alerts, and hands these on to destinations of their own.
 
-    A destination of alerts that fails delays neither the run nor the other ones.
+    Destinations of alerts have queues of their own. If one fails all the same, its events wait, and the run goes on.
     """
 
     def __init__(
@@ -286,7 +286,6 @@ class AlertDesk(Destination):
         self._store, self._receivers, self._say = store, receivers, say
         self._machine = store.machine(policy)
         self._trouble = ""
-        self._taken: dict[Destination, int] = {}  # last event that each got, while events wait for another receiver
         self._untimed = False
         self._keep_open()
 
@@ -331,35 +330,22 @@ class AlertDesk(Destination):
             receiver.keep_open(self._machine.open_events)
 
     def _hand_on(self) -> None:
-        """Hand on all events that wait. A receiver that fails gets them with the next window, the others now."""
+        """Hand on all events that wait. If that fails, they come again with the next window."""
         self._keep_open()  # first, so that nobody repeats an alert after it was told that it is closed
-        trouble = ""
         try:
-            while not trouble and (waiting := self._store.waiting()):
+            while waiting := self._store.waiting():
+                events = [event for _, event in waiting]
+                counts = Counter(event["event"] for event in events)
+                title = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
                 for receiver in self._receivers:
-                    trouble = self._write_to(receiver, waiting) or trouble
-                if not trouble:
-                    self._store.handed_on(waiting[-1][0])
-                    self._taken.clear()
-            trouble = trouble or self._store.trouble
+                    receiver.write(Report(rows=events, title=title))
+                self._store.handed_on(waiting[-1][0])
+            trouble = self._store.trouble
         except (InputError, OutputError) as error:
             trouble = str(error)
         if trouble and trouble != self._trouble:
             self._say(Notice(f"ALERTS WAIT: {trouble}", "alerts-wait", WARNING))
         self._trouble = trouble
-
-    def _write_to(self, receiver: Destination, waiting: Sequence[tuple[int, Event]]) -> str:
-        """Write the events that this receiver has not got yet; return why that failed, or ""."""
-        events = [event for number, event in waiting if number > self._taken.get(receiver, 0)]
-        counts = Counter(event["event"] for event in events)
-        try:
-            if events:
-                title = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-                receiver.write(Report(rows=events, title=title))
-        except (InputError, OutputError) as error:
-            return str(error)
-        self._taken[receiver] = waiting[-1][0]
-        return ""
 
     def close(self) -> None:
         try:
