@@ -27,7 +27,7 @@ def hosts_in(bodies: list[Any]) -> list[str]:
 
 
 def test_a_scan_writes_to_several_places(run: Run, scan: list[Any], tmp_path: Path) -> None:
-    with Receiver(tmp_path, "http") as web, Receiver(tmp_path, "tcp") as log:
+    with Receiver("http") as web, Receiver("tcp") as log:
         outputs = ["-o", f"webhook+http://127.0.0.1:{web.port}/in", "-o", f"syslog+tcp://127.0.0.1:{log.port}"]
         files = ["-o", tmp_path / "rows.jsonl", "-o", tmp_path / "rows.csv", "-o", "-"]
         ended = run(*scan, *outputs, *files, "--site", "ams", "--output-wait", "600s")
@@ -51,7 +51,7 @@ def test_the_next_scan_sends_what_waits_on_disk(run: Run, scan: list[Any], tmp_p
     options = ["-o", f"webhook+http://127.0.0.1:{port}/", "--output-queue", tmp_path / "queue"]
     ended = run(*scan, *options, "--output-wait", "0")
     assert (ended.status, "they wait in" in ended.err) == (4, True)
-    with Receiver(tmp_path, "http", port=port) as receiver:
+    with Receiver("http", port=port) as receiver:
         assert run(*scan, *options, "--output-wait", "600s").status == 0
         got = receiver.wait(4)
     assert hosts_in(got) == ["10.0.0.7", "10.0.0.8"] * 2
@@ -100,7 +100,7 @@ def test_a_hub_is_restarted_and_goes_on_with_its_queue(tmp_path: Path) -> None:
         hub.kill()
         expected = [json.loads(line)["host"] for line in rows.read_text().splitlines()]
         assert expected
-        with Receiver(tmp_path, "http", port=port) as receiver:
+        with Receiver("http", port=port) as receiver:
             hub.start()
             hub.wait_ready()
             got = receiver.wait(3)
@@ -121,7 +121,7 @@ def test_a_hub_is_restarted_and_goes_on_with_its_queue(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_edge_sends_its_own_rows(tmp_path: Path) -> None:
     captures = write_captures(tmp_path / "ams", sites_traffic(2)["ams"], 10**9)
-    with Receiver(tmp_path, "http") as receiver:
+    with Receiver("http") as receiver:
         outputs = ["-o", f"webhook+http://127.0.0.1:{receiver.port}/", "-o", str(tmp_path / "rows.jsonl"), "-t", "20"]
         link = ["--to", str(tmp_path / "link")]
         edge: Node = make_edge(tmp_path, "ams", link, "--window", "60s", *outputs, *map(str, captures))

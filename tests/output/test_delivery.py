@@ -137,7 +137,7 @@ def test_a_service_leaves_its_queue_on_disk_to_the_next_run(tmp_path: Path) -> N
         first.write(report(number))
     first.close()  # no error: nothing is lost
     assert "3 reports not delivered yet; they wait in" in said[-1]
-    with Receiver(tmp_path, "tcp", port=port) as receiver:
+    with Receiver("tcp", port=port) as receiver:
         second = open_destination(address, ENDLESS, quick(said.append, **options))
         second.write(report(3))
         got = receiver.wait(4)
@@ -161,7 +161,7 @@ def test_reopening_tries_again_at_once(tmp_path: Path) -> None:
     delivery = open_destination(f"syslog+tcp://127.0.0.1:{port}", ENDLESS, options)
     delivery.write(report(1))
     wait_for(lambda: delivery.status()["failures"], "an attempt fails")
-    with Receiver(tmp_path, "tcp", port=port) as receiver:
+    with Receiver("tcp", port=port) as receiver:
         delivery.reopen()
         receiver.wait(1)
         wait_for(lambda: delivery.status()["delivered"], "it is counted")
@@ -224,7 +224,7 @@ def test_each_run_has_a_deadline_of_its_own(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="1 report NOT DELIVERED"):
             outputs.__exit__(None)
     assert options.delivery.time_left(DEADLINE) > 0
-    with Receiver(tmp_path, "http") as receiver:
+    with Receiver("http") as receiver:
         address = f"webhook+http://127.0.0.1:{receiver.port}/"
         outputs = open_destinations(OutputOptions(outputs=[address]), ENDS, table=False)
         outputs.write(report(1))

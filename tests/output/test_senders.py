@@ -120,13 +120,13 @@ def check_messages(messages: list[str]) -> None:
 
 
 def test_syslog_over_udp(tmp_path: Path) -> None:
-    with Receiver(tmp_path, "udp") as receiver:
+    with Receiver("udp") as receiver:
         deliver(f"syslog://127.0.0.1:{receiver.port}")
         check_messages(receiver.wait(2))
 
 
 def test_syslog_over_tcp(tmp_path: Path) -> None:
-    with Receiver(tmp_path, "tcp") as receiver, opened(f"syslog+tcp://127.0.0.1:{receiver.port}") as sender:
+    with Receiver("tcp") as receiver, opened(f"syslog+tcp://127.0.0.1:{receiver.port}") as sender:
         sender.deliver(TWO)
         check_messages(receiver.wait(2))
         sender.deliver(TWO)
@@ -134,7 +134,7 @@ def test_syslog_over_tcp(tmp_path: Path) -> None:
 
 
 def test_syslog_over_tls(tmp_path: Path, certificates: Path) -> None:
-    with Receiver(tmp_path, "tcp", cert=certificates / "ours.pem") as receiver:
+    with Receiver("tcp", cert=certificates / "ours.pem") as receiver:
         address = f"syslog+tls://127.0.0.1:{receiver.port}"
         with pytest.raises(TemporaryError, match="certificate is not trusted"):
             deliver(f"{address}?ca={certificates / 'others-ca.pem'}")
@@ -145,7 +145,7 @@ def test_syslog_over_tls(tmp_path: Path, certificates: Path) -> None:
 def test_syslog_options_and_characters_that_need_escapes(tmp_path: Path) -> None:
     one = batch(row("10.0.0.7", note='a "b" [c] \\ d', missing=["fra", "nyc"], umlaut="ä"))
     options = "facility=local3&severity=warning&app=noc&sd-id=hosts@4711"
-    with Receiver(tmp_path, "udp") as receiver:
+    with Receiver("udp") as receiver:
         deliver(f"syslog://127.0.0.1:{receiver.port}?{options}", one)
         deliver(f"syslog://127.0.0.1:{receiver.port}?format=json", one)
         text, as_json = (HEADER.fullmatch(message) for message in receiver.wait(2))
@@ -164,13 +164,13 @@ def test_a_syslog_that_refuses_and_comes_back(tmp_path: Path) -> None:
     with opened(f"syslog+tcp://127.0.0.1:{port}") as sender:
         with pytest.raises(TemporaryError, match="Connection refused"):
             sender.deliver(TWO)
-        with Receiver(tmp_path, "tcp", port=port) as receiver:
+        with Receiver("tcp", port=port) as receiver:
             sender.deliver(TWO)
             check_messages(receiver.wait(2))
         wait_for(lambda: _refuses(port), "the port is closed")
         with pytest.raises(TemporaryError):  # It notices that the connection is gone, and finds no listener.
             sender.deliver(TWO)
-        with Receiver(tmp_path, "tcp", port=port) as receiver:
+        with Receiver("tcp", port=port) as receiver:
             sender.deliver(TWO)
             check_messages(receiver.wait(2))
 
@@ -181,7 +181,7 @@ def _refuses(port: int) -> bool:
 
 
 def test_a_message_that_is_too_long_for_a_datagram(tmp_path: Path) -> None:
-    with Receiver(tmp_path, "udp") as receiver, pytest.raises(PermanentError, match=r"use syslog\+tcp"):
+    with Receiver("udp") as receiver, pytest.raises(PermanentError, match=r"use syslog\+tcp"):
         deliver(f"syslog://127.0.0.1:{receiver.port}", batch(row("10.0.0.7", note="x" * 70_000)))
 
 
@@ -224,7 +224,7 @@ def _ours(out: Path) -> list[str]:
 
 def test_a_webhook_gets_the_batch_with_a_signature(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("tell nobody\n")
-    with Receiver(tmp_path, "http") as receiver:
+    with Receiver("http") as receiver:
         deliver(f"webhook+http://127.0.0.1:{receiver.port}/in?code=a%20b&secret-file={tmp_path / 'secret'}")
         (got,) = receiver.wait(1)
     assert got["path"] == "/in?code=a%20b"  # Our options do not reach the receiver.
@@ -241,7 +241,7 @@ def test_a_webhook_gets_the_batch_with_a_signature(tmp_path: Path) -> None:
 def test_a_webhook_over_tls_and_who_sends(tmp_path: Path, certificates: Path) -> None:
     (tmp_path / "token").write_text("abc")
     (tmp_path / "password").write_text("geheim")
-    with Receiver(tmp_path, "http", cert=certificates / "ours.pem") as receiver:
+    with Receiver("http", cert=certificates / "ours.pem") as receiver:
         place = f"127.0.0.1:{receiver.port}/"
         with pytest.raises(TemporaryError, match="certificate is not trusted"):
             deliver(f"webhook+https://{place}")
@@ -255,7 +255,7 @@ def test_a_webhook_over_tls_and_who_sends(tmp_path: Path, certificates: Path) ->
 def test_answers_of_a_webhook(tmp_path: Path) -> None:
     kinds: dict[int, type[Exception]] = dict.fromkeys((500, 503, 429, 404, 401, 302), TemporaryError)
     kinds |= dict.fromkeys((400, 413, 422), PermanentError)
-    with Receiver(tmp_path, "http", answers=",".join(map(str, kinds))) as receiver:
+    with Receiver("http", answers=list(kinds)) as receiver:
         for status, kind in kinds.items():
             with pytest.raises(kind, match=f"it answers {status}"):
                 deliver(f"webhook+http://127.0.0.1:{receiver.port}/")
@@ -264,7 +264,7 @@ def test_answers_of_a_webhook(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_webhook_that_hangs(tmp_path: Path) -> None:
     with (
-        Receiver(tmp_path, "http", gate=tmp_path / "never") as receiver,
+        Receiver("http", gate=tmp_path / "never") as receiver,
         pytest.raises(TemporaryError, match="it does not answer"),
     ):
         deliver(f"webhook+http://127.0.0.1:{receiver.port}/?timeout=1s")
@@ -272,7 +272,7 @@ def test_a_webhook_that_hangs(tmp_path: Path) -> None:
 
 def test_slack_and_teams(tmp_path: Path) -> None:
     many = batch(row("<!channel>&"), *(row(f"10.0.0.{number}") for number in range(25)))
-    with Receiver(tmp_path, "http") as receiver:
+    with Receiver("http") as receiver:
         for template in ("slack", "teams"):
             deliver(f"webhook+http://127.0.0.1:{receiver.port}/?template={template}", many)
         slack, teams = (json.loads(got["body"]) for got in receiver.wait(2))
@@ -289,7 +289,7 @@ def test_slack_and_teams(tmp_path: Path) -> None:
 
 def test_pagerduty_gets_an_event_for_each_host_and_goes_on_where_it_failed(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("R0UT1NG\n")
-    with Receiver(tmp_path, "http", answers="202,503,202") as receiver:
+    with Receiver("http", answers=[202, 503, 202]) as receiver:
         address = f"webhook+http://127.0.0.1:{receiver.port}/v2/enqueue?template=pagerduty"
         with pytest.raises(UsageError, match="routing-key-file=FILE"):
             deliver(address)
@@ -309,7 +309,7 @@ def test_pagerduty_gets_an_event_for_each_host_and_goes_on_where_it_failed(tmp_p
 
 
 def test_alertmanager_gets_alerts(tmp_path: Path) -> None:
-    with Receiver(tmp_path, "http") as receiver:
+    with Receiver("http") as receiver:
         deliver(f"alertmanager+http://127.0.0.1:{receiver.port}/prefix/?severity=page")
         (got,) = receiver.wait(1)
     assert got["path"] == "/prefix/api/v2/alerts"
@@ -402,7 +402,7 @@ def _living(pids: Path) -> list[str]:
 
 def test_one_mail_a_window(tmp_path: Path) -> None:
     pytest.importorskip("aiosmtpd")
-    with Receiver(tmp_path, "smtp") as receiver:
+    with Receiver("smtp") as receiver:
         deliver(f"smtp://127.0.0.1:{receiver.port}/?to=noc@example.net,cert@example.net&from=me@example.net")
         (got,) = receiver.wait(1)
     assert (got["from"], got["to"]) == ("me@example.net", ["noc@example.net", "cert@example.net"])
@@ -419,7 +419,7 @@ def test_mail_with_a_password_needs_tls(tmp_path: Path, certificates: Path) -> N
     pytest.importorskip("aiosmtpd")
     (tmp_path / "right").write_text("geheim\n")
     (tmp_path / "wrong").write_text("geraten\n")
-    with Receiver(tmp_path, "smtp", cert=certificates / "ours.pem") as receiver:
+    with Receiver("smtp", cert=certificates / "ours.pem") as receiver:
         address = f"smtp://ops@127.0.0.1:{receiver.port}/?to=noc@example.net&from=me@example.net"
         ca = f"ca={certificates / 'ours-ca.pem'}"
         with pytest.raises(TemporaryError, match="refuses user or password") as raised:
@@ -430,7 +430,7 @@ def test_mail_with_a_password_needs_tls(tmp_path: Path, certificates: Path) -> N
         deliver(f"{address}&{ca}&password-file={tmp_path / 'right'}")
         (got,) = receiver.wait(1)
     assert (got["tls"], got["user"]) == (True, "ops")
-    with Receiver(tmp_path, "smtp") as plain, pytest.raises(TemporaryError, match="offers no STARTTLS"):
+    with Receiver("smtp") as plain, pytest.raises(TemporaryError, match="offers no STARTTLS"):
         deliver(address.replace(str(receiver.port), str(plain.port)) + f"&password-file={tmp_path / 'right'}")
 
 
@@ -545,7 +545,7 @@ def test_kafka_that_is_not_there() -> None:
 @pytest.mark.slow
 def test_apprise(tmp_path: Path) -> None:
     pytest.importorskip("apprise", reason="pip install 'superhosts[apprise]'")
-    with Receiver(tmp_path, "http", answers="200,500") as receiver:
+    with Receiver("http", answers=[200, 500]) as receiver:
         address = f"apprise:json://127.0.0.1:{receiver.port}/token"
         deliver(address)
         with pytest.raises(TemporaryError):

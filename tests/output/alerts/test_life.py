@@ -119,7 +119,7 @@ def test_sentences_of_other_kinds() -> None:
 
 def test_every_destination_over_http_hears_the_whole_life(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("R0UT1NG")
-    with Receiver(tmp_path, "http") as receiver:
+    with Receiver("http") as receiver:
         place = f"127.0.0.1:{receiver.port}"
         addresses = [f"webhook+http://{place}/{name}?template={name}" for name in ("json", "slack", "teams")]
         addresses.append(f"webhook+http://{place}/pagerduty?template=pagerduty&routing-key-file={tmp_path / 'key'}")
@@ -171,7 +171,7 @@ def test_every_destination_over_http_hears_the_whole_life(tmp_path: Path) -> Non
 
 def test_logs_and_mail_say_what_happened(tmp_path: Path) -> None:
     pytest.importorskip("aiosmtpd")
-    with Receiver(tmp_path, "tcp") as log, Receiver(tmp_path, "smtp") as server:
+    with Receiver("tcp") as log, Receiver("smtp") as server:
         mail = f"smtp://127.0.0.1:{server.port}/?to=noc@example.net&from=me@example.net"
         live(tmp_path, f"syslog+tcp://127.0.0.1:{log.port}", mail)
         messages = log.wait(3)
@@ -187,7 +187,7 @@ def test_logs_and_mail_say_what_happened(tmp_path: Path) -> None:
 
 def test_open_alerts_are_repeated_and_closed_ones_are_not(tmp_path: Path) -> None:
     """One that was repeated after the news that it is closed would be open there again."""
-    with Receiver(tmp_path, "http") as receiver:
+    with Receiver("http") as receiver:
         address = f"alertmanager+http://127.0.0.1:{receiver.port}?resolve-after=1s"
         with desk_of(tmp_path / "a.sqlite", [address]) as desk:
             rows = list(windows(SCANNER))
@@ -227,7 +227,7 @@ def test_a_receiver_that_is_away_hears_the_news_once_it_is_back(tmp_path: Path) 
         desk.write(Report(rows=rows, window=window(number)))
     wait_for(lambda: receivers[0].status()["failures"] >= 3, "attempts that fail")
     assert receivers[0].status()["waiting"] == 3
-    with Receiver(tmp_path, "http", port=port) as receiver:
+    with Receiver("http", port=port) as receiver:
         desk.close()
         assert [each for each in events_of(receiver) if each != "open"] == ["opened", "grown", "closed"]
     assert sum("does NOT TAKE" in line for line in said) == 1
@@ -239,7 +239,7 @@ def test_a_real_alertmanager_hears_the_whole_life(tmp_path: Path) -> None:
     program = needed("prometheus-alertmanager", "SUPERHOSTS_NEED_ALERTMANAGER")
     place, store = f"127.0.0.1:{free_port()}", tmp_path / "alerts.sqlite"
     rows = list(windows(SCANNER))
-    with Receiver(tmp_path, "http") as pager:
+    with Receiver("http") as pager:
         route = {"receiver": "pager", "group_by": ["..."], "group_wait": "0s", "group_interval": "1s"}
         hook = {"url": f"http://127.0.0.1:{pager.port}/", "send_resolved": True}
         config = {"route": route, "receivers": [{"name": "pager", "webhook_configs": [hook]}]}
