@@ -44,47 +44,36 @@ Widths = Mapping[str, int]  # by the names of columns, or by their titles
 
 
 class Columns(NamedTuple):
-    window: bool = False
-    site: bool = False
-    side: bool = False
-    direction: bool = False
-    interval: bool = False
-    sites: bool = False  # that saw the host, in rows of a hub
+    """Columns of a table besides host and peers: names of HOST_COLUMNS, window, and sites (of rows of a hub)."""
+
+    names: frozenset[str] = frozenset()
     counts: str = ""  # what is counted, if not peers
-    pattern: bool = False  # what the peers look like, where there is evidence
-    name: bool = False  # a label, a name or the network of a host, where one was looked for
 
     @classmethod
     def of(cls, rows: Sequence[Row], varying: Iterable[str] = ()) -> Columns:
         """Return the columns that rows need: what differs between them, or will (`varying`), and what is not exact."""
-        differs = {
-            name: name in varying or len({row.get(name) for row in rows}) > 1 for name in ("site", "side", "direction")
-        }
-        return cls(
-            **differs,
-            interval=not all(map(is_exact, rows)),
-            sites=any("sites" in row for row in rows),
-            counts=max((row.get("counts", "") for row in rows), default=""),
-            pattern=any("pattern" in row for row in rows),
-            name=any(map(host_name, rows)),
-        )
+        parts = ("site", "side", "direction")
+        needed = {name: name in varying or len({row.get(name) for row in rows}) > 1 for name in parts}
+        needed |= {name: any(name in row for row in rows) for name in ("sites", "pattern")}
+        needed |= {"interval": not all(map(is_exact, rows)), "name": any(map(host_name, rows))}
+        counts = max((row.get("counts", "") for row in rows), default="")
+        return cls(frozenset(name for name, is_needed in needed.items() if is_needed), counts)
 
     def united(self, other: Columns) -> Columns:
-        values: list[Any] = [mine or others for mine, others in zip(self, other, strict=True)]
-        return Columns(*values)
+        return Columns(self.names | other.names, self.counts or other.counts)
 
     def titles(self) -> Cells:
         """Return the titles of the columns, in order; times have their zone, and counted peers say so."""
         window = "window (local time)" if shows_local() else "window (UTC)"
-        wanted = {"host", "peers"} | {name for name, is_there in self._asdict().items() if is_there is True}
+        wanted = {"host", "peers", *self.names}
         titles = {name: column.title for name, column in HOST_COLUMNS.items() if name in wanted}
         peers = self.counts or titles["peers"]
-        titles["peers"] = peers if self.interval else f"{peers} (exact)"
-        return ({"window": window} if self.window else {}) | titles
+        titles["peers"] = peers if "interval" in wanted else f"{peers} (exact)"
+        return ({"window": window} if "window" in wanted else {}) | titles
 
     def cells(self, row: Row, window: str = "") -> Cells:
         cells = {name: window if name == "window" else HOST_COLUMNS[name].write(row) for name in self.titles()}
-        return cells | ({"name": printable(host_name(row), MOST_NAME)} if self.name else {})
+        return cells | ({"name": printable(host_name(row), MOST_NAME)} if "name" in self.names else {})
 
 
 class _Layout:
@@ -113,7 +102,7 @@ class _Layout:
     @property
     def header(self) -> str:
         line = _joined(self.titles, self.widths)
-        return f"{line}{' ' * GAP}seen by" if self.columns.sites else line.rstrip()
+        return f"{line}{' ' * GAP}seen by" if "sites" in self.columns.names else line.rstrip()
 
     def lines(self, width: int | None) -> list[str]:
         return [
@@ -127,7 +116,7 @@ def table_lines(rows: Sequence[Row], varying: Iterable[str], width: int | None) 
     """Return the header and the lines of a table of one window, without intervals if they do not fit."""
     columns = Columns.of(rows, varying)
     layout = _Layout(columns, rows, {})
-    if columns.interval and not layout.fits(width):
+    if "interval" in columns.names and not layout.fits(width):
         layout.leave_out_interval()
     return layout.header, layout.lines(width)
 
@@ -218,7 +207,7 @@ class Terminal:
         self._varying = run.varying
         self._many = True if run.endless else run.many_windows
         self._first: Report | None = None  # waits for the second one
-        self._columns = Columns(window=True)  # of the table of many windows, so far
+        self._columns = Columns(frozenset({"window"}))  # of the table of many windows, so far
         self._widths: Widths = EXPECTED  # of the same
         self._headed: Columns | None = None  # columns that the last header names
 
