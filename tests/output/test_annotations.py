@@ -13,7 +13,6 @@ from netaddr import IPSet
 
 from commands import Run
 from superhosts.errors import UsageError
-from superhosts.output.alerts.machine import Alert
 from superhosts.output.destination import Destinations
 from superhosts.output.names import (
     KEPT_SECONDS,
@@ -317,16 +316,6 @@ def test_a_name_that_becomes_known_later_is_the_same_record() -> None:
     first, again = (make_record({**ROW, "name": name}) for name in (None, "mail.example.net"))
     assert first["id"] == again["id"] == make_record(ROW)["id"]
     assert make_record({**ROW, "peers": 1})["id"] != first["id"]
-
-
-def test_alerts_say_who_it_is() -> None:
-    alert = Alert("scan", "10.1.2.3", 4, "inner", "any", "hosts", 1000, 0, 1)
-    found = {**ROW, "label": "mail gateway", "name": None, "pattern": "mail server"}
-    alert.seen(found, 1)
-    for event in (alert.event("opened", found, act=True), alert.event("closed", act=True)):  # known to the end
-        assert (event["label"], event["pattern"]) == ("mail gateway", "mail server")
-        assert "10.1.2.3 (mail gateway)" in event["text"]
-        assert "name" not in event
 
 
 def test_a_file_that_is_damaged_inside_says_nothing(tmp_path: Path) -> None:

@@ -224,12 +224,6 @@ def test_each_run_has_a_deadline_of_its_own(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="1 report NOT DELIVERED"):
             outputs.__exit__(None)
     assert options.delivery.time_left(DEADLINE) > 0
-    with Receiver("http") as receiver:
-        address = f"webhook+http://127.0.0.1:{receiver.port}/"
-        outputs = open_destinations(OutputOptions(outputs=[address]), ENDS, table=False)
-        outputs.write(report(1))
-        outputs.__exit__(None)
-        assert len(receiver.wait(1)) == 1
 
 
 def test_a_file_of_addresses_that_others_can_read_is_said(tmp_path: Path) -> None:

@@ -131,16 +131,6 @@ def test_a_write_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
     assert hosts_in(path) == hosts_of(*map(report, range(4)))
 
 
-def test_a_run_without_a_queue_on_disk_fails_if_rows_are_not_written(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    inner = AppendedFile(path, ENDLESS)
-    Disk(inner)
-    file = patient(inner, path, wait=0.01)
-    file.write(report(1))
-    with pytest.raises(OutputError, match="1 report NOT DELIVERED"):
-        file.close()
-
-
 @pytest.mark.parametrize("once", [True, False])
 def test_a_report_that_is_handed_in_again_is_written_once_if_that_is_wanted(tmp_path: Path, once: bool) -> None:
     path = tmp_path / "rows.jsonl"

@@ -25,7 +25,6 @@ from superhosts.output.files import AppendedFile, ParquetFolder, ReplacedFile
 from superhosts.output.formats import Csv, JsonLines
 from superhosts.output.report import COLUMNS, HUB_COLUMNS, Report, Row, make_rows
 from superhosts.output.stdout import StandardOutput
-from superhosts.output.table import OutputConsole, print_timeline
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
 
@@ -90,15 +89,6 @@ def test_sites_at_which_a_host_is_saturated() -> None:
     assert stream.getvalue().splitlines()[-1].endswith(",ams ≥4043; fra 640,,1")
 
 
-def test_the_bar_of_a_saturated_host_is_as_long_as_its_lower_bound() -> None:
-    stream = io.StringIO()
-    rows = [{**row, "site": "ams"} for row in (SATURATED, ESTIMATED)]
-    print_timeline(OutputConsole(stream), rows, [])
-    first, second = stream.getvalue().splitlines()
-    assert first.split()[2:] == ["≥", "4,043", "saturated", "█" * 39]
-    assert second.split()[-1] == "█" * 40
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "CSV"])
 def test_a_file_appears_whole_at_the_end_or_leaves_the_old_one(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -137,13 +127,6 @@ def test_a_full_disk_in_the_middle(tmp_path: Path) -> None:
         with pytest.raises(OutputError, match="File too large"):
             file.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_target_that_is_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").mkdir()
-    with pytest.raises(OutputError, match="it is a folder"):
-        ReplacedFile(tmp_path / "a.csv")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 
 def test_a_growing_csv_file_keeps_the_columns_of_its_header(tmp_path: Path) -> None:

@@ -282,4 +282,5 @@ def test_bars_fit_the_width_or_are_left_out() -> None:
         assert max(map(len, lines)) <= width
         room = width - len("2026-11-14T12:00:00Z  amsterdam    4,120  4,043 – 4,197  ")
         assert lines[0].endswith("A" * min(40, room))
+        assert lines[1].count("B") == round(min(40, room) * 4043 / 4120)  # as long as its lower bound
     assert timeline(53, [{**ESTIMATED, "site": "ams"}], []) == ["2026-11-14T12:00:00Z  ams  4,120  4,043 – 4,197"]

@@ -98,15 +98,6 @@ def test_keys_are_not_merged_with_addresses(tmp_path: Path) -> None:
             sketch.merge_file(tmp_path / f"{second}.cube")
 
 
-def test_the_key_is_asked_for(tmp_path: Path) -> None:
-    for form in FORMS:
-        make("text", form, key=b"a secret of one's own").save(tmp_path / "a.cube")
-        with pytest.raises(MergeError, match="written with key"):
-            sh.load(tmp_path / "a.cube")
-        sketch = sh.load(tmp_path / "a.cube", key=b"a secret of one's own")
-        assert sketch.estimate("größe -7").unnamed == 0
-
-
 def test_forgotten_names_of_files(tmp_path: Path) -> None:
     cube = sh.Cube("1MiB", keys="text", exact=False)
     cube.update([f"small {i}" for i in range(5000)] + ["big"] * 3000, np.arange(8000))

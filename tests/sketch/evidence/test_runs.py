@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +49,9 @@ def frame(packet: Packet) -> bytes:
 
 
 def write(path: Path, packets: list[Packet]) -> Path:
-    path.write_bytes(pcap([(packet.time, frame(packet)) for packet in packets]))
+    frames = [(packet.time, frame(packet)) for packet in packets]
+    blocks = [section(), interface(), *(enhanced(when // 1000, data) for when, data in frames)]
+    path.write_bytes(pcap(frames) if path.suffix == ".pcap" else b"".join(blocks))
     return path
 
 
@@ -62,9 +64,13 @@ def traffic(minutes: int = 4) -> list[Packet]:
         other = Scene(number, host=10 << 24 | 500 + number)
         browsing(other, 8)
         packets += other.packets
-    draw = np.random.default_rng(4)
-    times = np.sort(draw.integers(0, minutes * MINUTE // 1000, len(packets))) * 1000
-    return [packet._replace(time=int(when)) for packet, when in zip(packets, times, strict=True)]
+    return spread(packets, range(len(packets)), minutes)
+
+
+def spread(packets: list[Packet], order: Sequence[int], minutes: int) -> list[Packet]:
+    """Return packets in an order, at times within some minutes."""
+    times = np.sort(np.random.default_rng(4).integers(0, minutes * MINUTE // 1000, len(packets))) * 1000
+    return [packets[i]._replace(time=int(when)) for i, when in zip(order, times, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -160,18 +166,7 @@ def test_tables_of_programs_have_the_pattern_behind_their_columns(tmp_path: Path
 
 
 def shuffled(packets: list[Packet], minutes: int) -> list[Packet]:
-    """Return packets in another order, at times within some minutes."""
-    draw = np.random.default_rng(4)
-    times = np.sort(draw.integers(0, minutes * MINUTE // 1000, len(packets))) * 1000
-    order = draw.permutation(len(packets))
-    return [packets[i]._replace(time=int(when)) for i, when in zip(order, times, strict=True)]
-
-
-def write_as(path: Path, packets: list[Packet]) -> Path:
-    frames = [(packet.time, frame(packet)) for packet in packets]
-    blocks = [section(), interface(), *(enhanced(when // 1000, data) for when, data in frames)]
-    path.write_bytes(pcap(frames) if path.suffix == ".pcap" else b"".join(blocks))
-    return path
+    return spread(packets, np.random.default_rng(4).permutation(len(packets)).tolist(), minutes)
 
 
 FORMATS = pytest.mark.parametrize("ending", [".pcap", ".pcapng"])
@@ -182,7 +177,7 @@ FORMATS = pytest.mark.parametrize("ending", [".pcap", ".pcapng"])
 def test_details_are_read_of_sampled_packets_only(tmp_path: Path, ending: str, piece: int | None) -> None:
     """Within the time of the sample, packets of pairs with larger hashes have no details; all others have them."""
     packets = shuffled(traffic(), 4)
-    path = write_as(tmp_path / f"a{ending}", packets)
+    path = write(tmp_path / f"a{ending}", packets)
     chosen = Settings(evidence=True, key=SECRET).sampling
     assert chosen is not None
     chosen.limit = MINUTE, 3 * MINUTE, 1 << 61  # one pair in eight
@@ -211,7 +206,7 @@ def test_what_is_left_out_does_not_change_the_evidence(
         scene = Scene(number, host=HOST + number)
         (browsing if number % 2 else horizontal_scan)(scene, 250)
         packets += scene.packets
-    path = write_as(tmp_path / f"a{ending}", shuffled(packets, 4))
+    path = write(tmp_path / f"a{ending}", shuffled(packets, 4))
     monkeypatch.setattr(building, "GATHERED", 500)
     monkeypatch.setitem(sampling.WAITING, 4, 4096)
     found = {}
