@@ -37,12 +37,6 @@ def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     return ipaddress.ip_network(text)
 
 
-def inventory(tmp_path: Path, text: str) -> Inventory:
-    path = tmp_path / "labels.csv"
-    path.write_text(text)
-    return Inventory(path)
-
-
 LABELS = """# what we have
 prefix,label
 10.0.0.0/8,ours
@@ -51,25 +45,6 @@ prefix,label
 2001:db8::/32,ours too
 2001:db8:0:1::/64,laboratory
 """
-
-
-def test_the_most_specific_label_counts(tmp_path: Path) -> None:
-    labels = {
-        "10.9.9.9": "ours",
-        "10.1.9.9": "office, second floor",
-        "10.1.2.3": "mail gateway",
-        "10.1.0.0/24": "office, second floor",
-        "10.0.0.0/8": "ours",
-        "8.0.0.0/6": None,  # it holds a prefix that has a label, and more
-        "192.0.2.1": None,
-        "2001:db8:0:1::/64": "laboratory",
-        "2001:db8:0:2::/64": "ours too",
-        "2001:db9::1": None,
-    }
-    found = inventory(tmp_path, LABELS)
-    assert {host: found.label(network(host)) for host in labels} == labels
-
-
 INSIDE = """2001:db8::/32,ours
 2001:db8:0:1::25,mail gateway
 2001:db8:0:2::1,first
@@ -80,10 +55,20 @@ INSIDE = """2001:db8::/32,ours
 10.1.2.3,desk
 10.1.0.0/25,floor
 """
-
-
-def test_a_prefix_has_the_label_of_an_address_in_it(tmp_path: Path) -> None:
-    labels = {
+LABELLED: dict[str, dict[str, str | None]] = {
+    LABELS: {  # the most specific label counts
+        "10.9.9.9": "ours",
+        "10.1.9.9": "office, second floor",
+        "10.1.2.3": "mail gateway",
+        "10.1.0.0/24": "office, second floor",
+        "10.0.0.0/8": "ours",
+        "8.0.0.0/6": None,  # it holds a prefix that has a label, and more
+        "192.0.2.1": None,
+        "2001:db8:0:1::/64": "laboratory",
+        "2001:db8:0:2::/64": "ours too",
+        "2001:db9::1": None,
+    },
+    INSIDE: {  # a prefix has the label of an address in it
         "2001:db8:0:1::/64": "mail gateway",
         "2001:db8:0:2::/64": "first and 2 more",
         "2001:db8:0:3::/64": "laboratory",
@@ -95,15 +80,29 @@ def test_a_prefix_has_the_label_of_an_address_in_it(tmp_path: Path) -> None:
         "10.1.3.0/24": None,
         "10.1.2.0/23": None,  # larger than a subnet
         "2001:db8:0:2::/63": "ours",
-    }
-    found = inventory(tmp_path, INSIDE)
-    assert {host: found.label(network(host)) for host in labels} == labels
+    },
+    # A label goes on in the next line.
+    '10.0.0.1,"one\n# two"\n# 10.0.0.2,"no\n10.0.0.3,three\n': {
+        "10.0.0.1": "one\n# two",
+        "10.0.0.2": None,
+        "10.0.0.3": "three",
+    },
+    # Forms of inventories
+    "10.0.0.1,one\n": {"10.0.0.1": "one"},
+    "ip,x,name\n10.0.0.1,5,one\n": {"10.0.0.1": "one"},
+    "Name , Address\none,10.0.0.1\n": {"10.0.0.1": "one"},
+    "\ufeffprefix,label\n\n10.0.0.1/32 , one\n": {"10.0.0.1": "one"},
+    "10.0.0.1,two\n10.0.0.1,one\n": {"10.0.0.1": "one"},
+    f"10.0.0.1,{'x' * 9999}\n": {"10.0.0.1": "x" * MOST_LABEL},
+}
 
 
-def test_a_label_that_goes_on_in_the_next_line(tmp_path: Path) -> None:
-    found = inventory(tmp_path, '10.0.0.1,"one\n# two"\n# 10.0.0.2,"no\n10.0.0.3,three\n')
-    labels = [found.label(network(f"10.0.0.{last}")) for last in (1, 2, 3)]
-    assert labels == ["one\n# two", None, "three"]
+def test_labels(tmp_path: Path) -> None:
+    path = tmp_path / "labels.csv"
+    for text, labels in LABELLED.items():
+        path.write_text(text)
+        found = Inventory(path)
+        assert {host: found.label(network(host)) for host in labels} == labels
 
 
 def test_lines_without_a_label_are_named_and_left_out(tmp_path: Path) -> None:
@@ -130,18 +129,6 @@ def test_inventories_that_are_refused(tmp_path: Path) -> None:
         path.write_bytes(text.encode("latin-1"))
         with pytest.raises(UsageError, match=message):
             Inventory(path)
-
-
-def test_forms_of_inventories(tmp_path: Path) -> None:
-    for text in (
-        "10.0.0.1,one\n",
-        "ip,x,name\n10.0.0.1,5,one\n",
-        "Name , Address\none,10.0.0.1\n",
-        "\ufeffprefix,label\n\n10.0.0.1/32 , one\n",
-        "10.0.0.1,two\n10.0.0.1,one\n",
-    ):
-        assert inventory(tmp_path, text).label(network("10.0.0.1")) == "one"
-    assert inventory(tmp_path, f"10.0.0.1,{'x' * 9999}\n").label(network("10.0.0.1")) == "x" * MOST_LABEL
 
 
 def geo(tmp_path: Path, records: dict[str, dict[str, object]], *, version: int = 6) -> Path:
@@ -310,9 +297,7 @@ def test_lines_for_people_name_the_host_and_the_pattern() -> None:
     assert describe(make_record(ROW)) == "10.1.2.3: 4120 peers (4043 to 4197)"
     told = describe(make_record({**ROW, **known}))
     assert told == "10.1.2.3 (mail.example.net): 4120 peers (4043 to 4197), horizontal scan"
-
-
-def test_a_name_that_becomes_known_later_is_the_same_record() -> None:
+    # A name that becomes known later is the same record.
     first, again = (make_record({**ROW, "name": name}) for name in (None, "mail.example.net"))
     assert first["id"] == again["id"] == make_record(ROW)["id"]
     assert make_record({**ROW, "peers": 1})["id"] != first["id"]

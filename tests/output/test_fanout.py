@@ -24,6 +24,7 @@ class Fake(Destination):
         super().__init__("fake")
         self.failing = failing
         self.calls: list[str] = []
+        self.reports: list[Report] = []
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -32,6 +33,7 @@ class Fake(Destination):
 
     def _write(self, report: Report) -> None:
         self._call("write")
+        self.reports.append(report)
 
     def reopen(self) -> None:
         self._call("reopen")

@@ -11,15 +11,15 @@ import pytest
 from commands import Run
 from first_hour.office import FOLDER
 from output.alerts.test_alerts import row, window
+from output.test_fanout import Fake
 from superhosts.cli._alerts import check_threshold, policy_of
 from superhosts.cli._options import AlertOptions
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
-from superhosts.errors import InputError, OutputError
+from superhosts.errors import InputError
 from superhosts.output.alerts.machine import AlertMachine, Policy
 from superhosts.output.alerts.rules import Rule
 from superhosts.output.alerts.store import AlertDesk, AlertStore
-from superhosts.output.destination import Destination
 from superhosts.output.report import Report
 
 OFFICE = FOLDER / "office.pcap.gz"
@@ -133,34 +133,25 @@ def test_muting_from_the_command_line(run: Run, tmp_path: Path) -> None:
     assert "rule 'A Rule'" in misnamed.err
 
 
-class Receiver(Destination):
-    def __init__(self) -> None:
-        super().__init__("receiver")
-        self.fails = False
-        self.got: list[str] = []
-
-    def _write(self, report: Report) -> None:
-        if self.fails:
-            raise OutputError("nobody listens")
-        self.got += [each["event"] for each in report.rows]
+def events_of(receiver: Fake) -> list[str]:
+    return [each["event"] for report in receiver.reports for each in report.rows]
 
 
 def test_a_receiver_that_fails_delays_neither_detection_nor_loses_an_alert(tmp_path: Path) -> None:
-    receiver, said = Receiver(), list[str]()
+    receiver, said = Fake("write"), list[str]()
     policy = Policy((Rule(threshold=1000),))
     desk = AlertDesk(AlertStore(tmp_path / "a.sqlite"), policy, [receiver], said.append)
-    receiver.fails = True
     desk.write(Report(rows=[row()], window=window(0)))
     desk.write(Report(rows=[row(peers=5000)], window=window(1)))
     assert desk.status()["waiting"] == 2
-    assert said == ["ALERTS WAIT: nobody listens"]
-    receiver.fails = False
+    assert said == ["ALERTS WAIT: write fails"]
+    receiver.failing = ()
     desk.write(Report(rows=[row(peers=5000)], window=window(2)))
-    assert receiver.got == ["opened", "grown"]
+    assert events_of(receiver) == ["opened", "grown"]
     assert desk.status()["waiting"] == 0
     assert desk.status()["open"] == 1
     desk.reload(Policy((Rule("other"),)))
-    assert receiver.got == ["opened", "grown", "closed"]
+    assert events_of(receiver) == ["opened", "grown", "closed"]
     desk.close()
 
 
