@@ -35,7 +35,7 @@ from superhosts.fleet.intake import FUTURE, Intake
 from superhosts.fleet.link import MAX_SAID, Say, retry_delay
 from superhosts.fleet.names import SketchId, parse_window_name, site_of
 from superhosts.fleet.report import HubReport, Reporter
-from superhosts.fleet.slidingwindows import Grid, SlidingWindows
+from superhosts.fleet.slidingwindows import NOT_SLIDING, Grid, SlidingWindows
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import ROWS, UNION, Issue, Ledger, WindowStore
 from superhosts.fleet.union import Merger
@@ -117,11 +117,9 @@ class Hub:
         self.reporter = Reporter(lambda: self.settings.selection, settings.key, self._left_out_of_sites)
         self.merging = self._merger.merging
         self.on_report: Callable[[HubReport], None] | None = None  # told each report that all destinations have
-        self._sliding: SlidingWindows | None = None
-        self._remembered = REMEMBERED
-        if (grid := settings.grid) is not None and grid.panes > 1:
-            self._sliding = SlidingWindows(grid, store, self._merger, self.reporter, archive=archive)
-            self._remembered = max(REMEMBERED, 2 * grid.panes)  # panes: those of windows that are revised, too
+        self._grid = settings.grid or NOT_SLIDING
+        self._sliding = SlidingWindows(self._grid, store, self._merger, self.reporter, archive=archive)
+        self._remembered = max(REMEMBERED, 2 * self._grid.panes)  # panes: those of windows that are revised, too
         self._clock = Clock(store.state / RECORD, self._newest, say, self._times)
         # The sites of this fleet as known at the start: those named, otherwise those of all windows.
         self._fleet = set(settings.sites) or {site for name in store.windows() for site in store.ledger(name).sites}
@@ -193,7 +191,7 @@ class Hub:
                 if self._intake.arrived.is_set() or self._times.steady() >= again:
                     break
             else:
-                if self._sliding is None or not ready:  # or panes may have made windows ready
+                if not ready:  # otherwise panes may have made windows ready
                     break
         if waiting is not None and not stop.is_set():
             self._retries.attempt(
@@ -220,17 +218,16 @@ class Hub:
             else:
                 waiting = waiting or window
                 changing |= set() if ledger.issued else {window}
-        if self._sliding is not None:
-            for window, sites in self._sliding.ready(changing).items():
-                if window not in failed and not self._retries.is_resting(window):
-                    ready[window] = sites
+        for window, sites in self._sliding.ready(changing).items():
+            if window not in failed and not self._retries.is_resting(window):
+                ready[window] = sites
         return self._turns.order(ready), waiting
 
     def _take_turn(self, window: str, failed: set[str]) -> bool:
         """Report a window, or note that it failed. Return False if no window can be reported now."""
         what = Notice(f"NOT REPORTED: {window}", "not-reported", WARNING)
-        if self._sliding is not None and window in self._sliding:
-            sites = self._sliding.sites_of(window)
+        if window in self._sliding.due:
+            sites = self._sliding.due[window]
             work = partial(self._sliding.issue, window, self._hand_out)
         else:
             ledger = self._store.ledger(window)
@@ -309,7 +306,7 @@ class Hub:
                 ledger.unreported = self._times.wall()
             ledger.change(partial(self._store.write, window), issued=made.issue, issuing=None)
         self._made = None
-        if self._sliding is not None and made.sketch is not None:
+        if made.sketch is not None:
             self.counters.panes += 1
             self._sliding.add(window, made.sketch, sites)
 
@@ -324,11 +321,6 @@ class Hub:
         self.counters.incomplete += report.revision == 1 and bool(report.missing)
         if self.on_report is not None:
             self.on_report(report)
-
-    def _is_pane(self, window: str) -> bool:
-        """Return True if a window is not reported, but part of windows that are."""
-        grid = self.settings.grid
-        return self._sliding is not None and grid is not None and grid.number(window) is not None
 
     def _make(self, window: str, ledger: Ledger) -> _Made | None:
         """Make a report and write all that follows from it to disk; None if none of its sketches can be merged."""
@@ -349,7 +341,7 @@ class Hub:
                 ledger.issuing = None
                 self._store.write(window)
             return None
-        report = None if self._is_pane(window) else self._make_report(window, sketch, ledger, issue)
+        report = None if self._sliding.is_pane(window) else self._make_report(window, sketch, ledger, issue)
         sketch.save(self._store.folder(window) / UNION)
         if self._archive is not None:
             self._archive.add_union(self._store.folder(window) / UNION, window, issue)
@@ -404,8 +396,7 @@ class Hub:
                 self._archive.sweep(self._times.wall())
             past = max(self._archive.keep if self._archive else 0.0, PAST)
             self._store.forget_past(past)
-            if self._sliding is not None:
-                self._sliding.forget(past)
+            self._sliding.forget(past)
 
     def _tidy_window(self, window: str, is_recent: bool, retire: bool) -> None:
         with self._store.lock:  # an arriving sketch must find the window either complete or gone
@@ -418,21 +409,18 @@ class Hub:
                 self._store.retire(window)
                 self._retries.forget(window)
                 self.counters.retired += 1
-                if self._sliding is not None:
-                    self._sliding.release(window)
+                self._sliding.release(window)
 
     def _is_needed(self, pane: str) -> bool:
         """Return True if a window may yet be reported, for the first time or again, that has this pane."""
-        if self._sliding is None:
-            return False
         others = ((other, self._store.ledger(other)) for other in self._sliding.neighbours(pane))
         is_open = (ledger.is_due or not self._is_past_late(other, ledger) for other, ledger in others)
         return self._sliding.needs(pane) or any(is_open)
 
     def _is_past_late(self, window: str, ledger: Ledger) -> bool:
         """Return True if a late sketch of this window is no longer expected, nor the other panes of its windows."""
-        span, grid = parse_window_name(window), self.settings.grid
-        late = self.settings.late + (grid.length / SECOND if grid is not None and self._is_pane(window) else 0.0)
+        span = parse_window_name(window)
+        late = self.settings.late + (self._grid.length / SECOND if self._sliding.is_pane(window) else 0.0)
         return span is not None and age_of(ledger.unreported, span.end, self._times.wall()) > late
 
 

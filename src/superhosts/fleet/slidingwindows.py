@@ -63,9 +63,9 @@ class Grid(NamedTuple):
             raise UsageError(f"does not begin at a multiple of {pane}, and this hub takes {wanted}")
 
     def number(self, pane: str) -> int | None:
-        """Return the number of a pane; None for a window that is not a pane of this grid."""
+        """Return the number of a pane; None for any other window, and for all if windows do not slide."""
         window = parse_window_name(pane)
-        if window is None or window.end - window.start != self.slide or window.start % self.slide:
+        if self.panes == 1 or window is None or window.end - window.start != self.slide or window.start % self.slide:
             return None
         return window.start // self.slide
 
@@ -90,6 +90,9 @@ class Grid(NamedTuple):
     def neighbours(self, number: int) -> range:
         """Return the panes that are in one window with a pane, itself included."""
         return range(number + 1 - self.panes, number + self.panes)
+
+
+NOT_SLIDING = Grid(1, 1)  # whatever windows the sites send
 
 
 class Pane(NamedTuple):
@@ -125,7 +128,9 @@ class SlidingWindows:
         self._fresh: tuple[Pane, Sketch] | None = None  # the pane that was merged last
         self._queue = PaneQueue()
         self._queued: list[Pane] = []
-        self._due: dict[int, set[str]] = {}  # window → sites that wait for its report
+        self.due: dict[str, set[str]] = {}  # window → sites that wait for its report
+        if grid.panes == 1:
+            return
         with os_errors(f"{self._folder}: cannot be made"):
             make_folder(self._folder)
             for left in self._folder.glob(".*.tmp"):  # of a hub that was killed
@@ -134,12 +139,9 @@ class SlidingWindows:
         for number in {window for pane in panes for window in grid.windows_of(pane)}:
             self._examine(number, ())
 
-    def __contains__(self, window: str) -> bool:
-        number = self._grid.number_of_window(window)
-        return number in self._due and window == self._name(number)  # or it is a pane
-
-    def __len__(self) -> int:
-        return len(self._due)
+    def is_pane(self, window: str) -> bool:
+        """Return True if a window is not reported, but part of windows that are."""
+        return self._grid.number(window) is not None
 
     def add(self, pane: str, sketch: Sketch, sites: Iterable[str]) -> None:
         """Take a pane whose new union is on disk, with sketches of these sites that were in none before."""
@@ -156,31 +158,27 @@ class SlidingWindows:
         A window waits for those of its panes that are about to be reported, for the first time or again.
         """
         waited = [number for name in changing if (number := self._grid.number(name)) is not None]
-        blocked = {window for number in waited for window in self._grid.windows_of(number)}
-        numbers = [
-            number for number in sorted(self._due) if number not in blocked or self._ledger(self._name(number)).issuing
-        ]
-        return {self._name(number): self._due[number] for number in numbers}
-
-    def sites_of(self, window: str) -> set[str]:
-        return self._due[self._grid.number_of_window(window)]
+        blocked = {self._name(window) for number in waited for window in self._grid.windows_of(number)}
+        ready = (window for window in sorted(self.due) if window not in blocked or self._ledger(window).issuing)
+        return {window: self.due[window] for window in ready}
 
     def issue(self, window: str, report: Callable[[HubReport], None]) -> None:
         """Report a window. Its rows are on disk before, the fact that it is done after."""
-        number, found = self._grid.number_of_window(window), self._in_progress(window) or self._make(window)
+        found = self._in_progress(window) or self._make(window)
         if found is None:  # nothing is left of it: its panes are gone, and so are the rows of its report
             self._change(window, issuing=None)
-            self._due.pop(number, None)
+            self.due.pop(window, None)
             return
         report(found)
         self._change(window, issued=self._ledger(window).issuing, issuing=None)
-        sites = self._due.pop(number)
-        self._examine(number, sites)  # a report from before a crash may lack what came since
+        sites = self.due.pop(window)
+        # A report from before a crash may lack what came since.
+        self._examine(self._grid.number_of_window(window), sites)
 
     def needs(self, pane: str) -> bool:
         """Return True if a window that is due has this pane."""
         number = self._grid.number(pane)
-        return number is not None and any(window in self._due for window in self._grid.windows_of(number))
+        return number is not None and any(self._name(window) in self.due for window in self._grid.windows_of(number))
 
     def neighbours(self, pane: str) -> Iterator[str]:
         """Return the panes that may be in one window with a pane, and are in the store."""
@@ -235,7 +233,7 @@ class SlidingWindows:
                 return
             if ledger.issued is not None and ledger.issued.content == _digest(self._panes(number)):
                 return
-        self._due[number] = self._due.get(number, set()) | set(sites)
+        self.due[name] = self.due.get(name, set()) | set(sites)
 
     def _panes(self, number: int) -> list[Pane]:
         """Return the panes of a window that came and were merged."""
