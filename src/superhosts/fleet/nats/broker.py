@@ -79,12 +79,11 @@ class Broker:
         listen: str = "127.0.0.1:4222",
         cap: int = CAP,
         tls: Tls | None = None,
-        server: Path | None = None,
         timing: Timing = DEFAULT_TIMING,
     ) -> None:
-        """Run `server`, or the nats-server that is installed. `timing` is for the connections of its hub."""
+        """Run the nats-server that is installed. `timing` is for the connections of its hub."""
         self.folder = folder.absolute()
-        self.cap, self._say, self._tls, self._binary, self._timing = cap, say, tls, server, timing
+        self.cap, self._say, self._tls, self._timing = cap, say, tls, timing
         self.counters = BrokerCounters()
         self._name = f"superhosts-{secrets.token_hex(6)}"  # to recognise a foreign server on the port
         self._host, self._port = parse_listen(listen)
@@ -125,7 +124,7 @@ class Broker:
 
     def start(self) -> None:
         """Start it and wait until it is ready. Raises UsageError, with the server's messages, if it does not start."""
-        binary = self._binary or find_server()
+        binary = find_server()
         if self.exposed and not enrolment.read_sites(self.folder):
             raise UsageError(
                 f"--listen {format_address(self._host, self._port)} can be reached by others, and no site is enrolled: "
