@@ -74,12 +74,6 @@ def test_missing_packages_are_named(run: Run, scan: list[Any], monkeypatch: pyte
         assert f"pip install 'superhosts[{extra}]'" in ended.err
 
 
-def test_passwords_on_the_command_line_are_refused(run: Run, scan: list[Any]) -> None:
-    ended = run(*scan, "-o", "nats://me:geheim@host/subject")
-    assert (ended.status, "geheim" in ended.err) == (2, False)
-    assert "--output nats://me@host/subject: every user of this machine can see a password" in ended.err
-
-
 @pytest.mark.slow
 def test_a_hub_is_restarted_and_goes_on_with_its_queue(tmp_path: Path) -> None:
     """The receiver is down while a hub reports, and is told everything by the next hub; the file has it at once."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import os
 import signal
 import threading
 from pathlib import Path
@@ -31,7 +28,6 @@ from superhosts.fleet.link import MERGED, REFUSED, Receipt
 from superhosts.fleet.nats.receive import Identity, NatsReceiver
 from superhosts.fleet.nats.send import SendCounters
 from superhosts.fleet.spool import Spool
-from superhosts.output.console import tell
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.sample import Evidence
 from superhosts.sketch.sketch import Sketch
@@ -214,17 +210,6 @@ def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pyt
     manual = fleet_guide()
     assert [name for name in counters if f"`{name}`" not in manual] == []
     assert (counters["packets"], counters["cut"]) == (29, 0)
-
-
-def test_a_log_on_a_full_disk_ends_nothing():
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full here")
-    handle = os.open("/dev/full", os.O_WRONLY)
-    full = io.TextIOWrapper(io.FileIO(handle, "w"), write_through=True)
-    with contextlib.redirect_stderr(full):
-        tell("the disk is full")  # not an error
-    with contextlib.suppress(OSError):
-        full.close()
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])

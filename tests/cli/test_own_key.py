@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -52,18 +51,6 @@ def test_commands_that_start_at_once_make_one_key(own_file: Path, capture: Path,
     assert {key_of(folder) for folder in save} == {fingerprint(own_file.read_bytes().strip())}
     assert [MADE in each for each in said].count(True) == 1
     assert list(own_file.parent.iterdir()) == [own_file]
-
-
-@pytest.mark.slow
-def test_a_new_interpreter_uses_the_home_folder(own_file: Path, capture: Path, tmp_path: Path) -> None:
-    """As it is for a user: a process that inherits nothing else, and no variable that names the folder."""
-    inherited = {name: value for name, value in os.environ.items() if name != "XDG_CONFIG_HOME"}
-    environment = {**inherited, "HOME": str(tmp_path / "home")}
-    (tmp_path / "home").mkdir()
-    path = tmp_path / "home" / ".config" / "superhosts" / "key"
-    assert f"{MADE}: {path}" in process("scan", capture, *SMALL, env=environment).err
-    assert process("key", "show", env=environment).out == f"{fingerprint(path.read_bytes().strip())} ({path})\n"
-    assert not own_file.exists()
 
 
 def test_saved_sketches_are_queried_without_an_option(run: Run, own_file: Path, capture: Path, tmp_path: Path) -> None:

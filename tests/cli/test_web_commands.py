@@ -94,18 +94,6 @@ def test_a_hubs_archive_is_asked(hub: tuple[Node, Path]) -> None:
     assert len(get(node, f"host?host={host}")["points"]) == WINDOWS - 1
 
 
-def test_mutes_of_a_hub_are_kept_in_its_file(hub: tuple[Node, Path]) -> None:
-    node, folder = hub
-    body = json.dumps({"host": "10.9.9.9", "rule": "", "seconds": 60, "why": "test"}).encode()
-    request = urllib.request.Request(
-        f"{dashboard(node)}api/mute", body, {"Content-Type": "application/json"}, method="POST"
-    )
-    urllib.request.urlopen(request, timeout=120).close()
-    store = AlertStore(folder / "alerts.sqlite")
-    assert [each["host"] for each in store.muted()] == ["10.9.9.9/32"]
-    store.close()
-
-
 @pytest.mark.slow
 def test_a_reload_of_a_hub_leaves_the_dashboard(hub: tuple[Node, Path]) -> None:
     node, _ = hub

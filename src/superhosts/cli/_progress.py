@@ -137,11 +137,8 @@ class View(Protocol):
 
     def step(self, position: int, packets: int) -> None: ...
 
-    def paused(self) -> AbstractContextManager[object]:
-        """Make room while results are printed, perhaps on the same terminal."""
-
-    def add(self, report: Report) -> None:
-        """Take note of a window that has closed and was written."""
+    def reporting(self, report: Report) -> AbstractContextManager[object]:
+        """Make room while a window is written, perhaps to the same terminal, and then take note of it."""
 
 
 class ScanProgress(Progress):
@@ -162,8 +159,8 @@ class ScanProgress(Progress):
             rate = [f"{short_rate(packets / seconds)} packets/s"] if seconds > 0 else []
             self._draw(position, [self._amount(position), *count, *rate])
 
-    def add(self, report: Report) -> None:
-        """Do nothing: windows are shown by the destinations of results."""
+    def reporting(self, _report: Report) -> AbstractContextManager[object]:
+        return self.paused()
 
     def _amount(self, done: float) -> str:
         name, size = next(each for each in SIZES if max(done, self._total or 0) >= each[1] or each[1] == 1)

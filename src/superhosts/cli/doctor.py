@@ -6,7 +6,7 @@ import ctypes
 import json
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
@@ -51,36 +51,26 @@ def _cpu() -> Answer:
 
 def _imported(state: str, way: str, **modules: str) -> Callable[[], Answer]:
     """Return the check of packages that are imported; `state`: where one is missing."""
-
-    def check() -> Answer:
-        found, missing = [], []
-        for module, name in modules.items():
-            try:
-                found.append(f"{name} {import_module(module).__version__}")
-            except ModuleNotFoundError:
-                missing.append(name)
-        return (state, "; ".join([*found, f"{', '.join(missing)} {way}"])) if missing else (OK, ", ".join(found))
-
-    return check
+    names = {name: module for module, name in modules.items()}
+    return partial(_found, state, way, names, lambda name: import_module(names[name]).__version__)
 
 
 def _extra(name: str, use: str, *packages: str) -> Callable[[], Answer]:
     """Return the check of an extra that needs nothing besides its packages, which are not imported."""
-
-    def check() -> Answer:
-        versions = {package: _version(package) for package in packages}
-        if missing := [package for package, version in versions.items() if version is None]:
-            return MISSING, f"{', '.join(missing)} not installed; for {use}: pip install 'superhosts[{name}]'"
-        return OK, ", ".join(f"{package} {version}" for package, version in versions.items())
-
-    return check
+    return partial(_found, MISSING, f"for {use}: pip install 'superhosts[{name}]'", packages, metadata.version)
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def _found(state: str, way: str, names: Iterable[str], version: Callable[[str], str]) -> Answer:
+    """Return the versions of packages, or which are missing; `version` raises ModuleNotFoundError for one that is."""
+    found, missing = [], []
+    for name in names:
+        try:
+            found.append(f"{name} {version(name)}")
+        except ModuleNotFoundError:
+            missing.append(name)
+    if missing:
+        return state, "; ".join([*found, f"{', '.join(missing)} not installed; {way}"])
+    return OK, ", ".join(found)
 
 
 def _fleet() -> Answer:
@@ -193,7 +183,8 @@ def _ask(call: Any, *arguments: int) -> int:
 def _gpu_packages() -> Answer:
     found, missing = [], []
     for name, packages in {"numba-cuda": ["numba-cuda"], "CuPy": ["cupy-cuda13x", "cupy-cuda12x", "cupy"]}.items():
-        installed = [f"{package} {version}" for package in packages if (version := _version(package)) is not None]
+        answers = [_found(MISSING, "", [package], metadata.version) for package in packages]
+        installed = [text for state, text in answers if state == OK]
         found += installed[:1]
         missing += [] if installed else [name]
     if missing:
@@ -258,14 +249,14 @@ def _capturing() -> Answer:
 CHECKS: dict[str, Callable[[], Answer]] = {
     "versions": _versions,
     "CPU": _cpu,
-    "packages": _imported(PROBLEM, f"not installed: {AGAIN}", numpy="NumPy", numba="numba", zstandard="zstandard"),
+    "packages": _imported(PROBLEM, AGAIN, numpy="NumPy", numba="numba", zstandard="zstandard"),
     "compiled code": _compiled_code,
     "CPU check": lambda: check_answer(small_cube("cpu")),
     "sketch key": _key,
     "GPU": _gpu,
     "GPU packages": _gpu_packages,
     "GPU check": gpu_check,
-    "tables": _imported(MISSING, f"not installed; {TABLES}", pyarrow="pyarrow", polars="Polars", pandas="pandas"),
+    "tables": _imported(MISSING, TABLES, pyarrow="pyarrow", polars="Polars", pandas="pandas"),
     "fleet": _fleet,
     "batch": _extra("batch", "the batch command", "dask", "distributed", "fsspec"),
     "dashboard": _extra("web", "--web and superhosts web", "starlette", "uvicorn"),

@@ -150,9 +150,8 @@ def run_scan(
         with stopping as interruption, how.around(run), view.of(run):
             for result in run:
                 report = report_of(result, exports_of(sources))
-                with measured("report"), view.paused():
+                with measured("report"), view.reporting(report):
                     outputs.write(report)
-                view.add(report)
                 found_any |= bool(run.settings.selection.reached(result.found))
                 windows, is_partial = windows + (result.revision == 1), result.partial
                 if keeper is not None:

@@ -213,12 +213,9 @@ class BoardView:
             report = self._open.report
             self._outputs.write(replace(report, notes=[*report.notes, OPEN]))
 
-    def paused(self) -> AbstractContextManager[object]:
-        """Do nothing: nothing is printed."""
+    def reporting(self, _report: Report) -> AbstractContextManager[object]:
+        """Do nothing: nothing is printed, and the board is a destination."""
         return nullcontext()
-
-    def add(self, report: Report) -> None:
-        """Do nothing: the board has it."""
 
     def stop(self) -> None:
         self._is_stopped = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -91,11 +91,9 @@ class LiveView:
         if now - self._drawn >= REDRAWN:
             self._draw()
 
-    def paused(self) -> AbstractContextManager[object]:
-        """Do nothing: no window is printed on this terminal, and messages appear above the screen."""
-        return nullcontext()
-
-    def add(self, report: Report) -> None:
+    @contextmanager
+    def reporting(self, report: Report) -> Iterator[None]:
+        yield  # No window is printed on this terminal.
         self._closed.appendleft(report)
         self._open.report = None
         self._draw()
