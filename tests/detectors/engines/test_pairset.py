@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 
 import numpy as np
@@ -14,7 +15,6 @@ from superhosts.detectors.engines.bins import Bins
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import (
     Portion,
-    Table,
     find_places,
     make_table,
     place_of,
@@ -226,11 +226,7 @@ def test_tables_are_copied_once_and_only_while_a_copy_has_them():
 
 def places_of(pairs: PairSet) -> list[int]:
     """Return the addresses of the tables of a set."""
-    return [table.address for table in tables_of(pairs)]
-
-
-def tables_of(pairs: PairSet) -> list[Table]:
-    return [table for bin_ in range(pairs.bins.bins) if (table := pairs._table(bin_)) is not None]
+    return pairs._places.addresses[pairs._places.sizes > 0].tolist()
 
 
 def make_bins(pairs: PairSet) -> Bins:
@@ -253,30 +249,24 @@ def test_a_table_gets_its_size_before_pairs_are_merged_into_it():
     pairs = set_of_one_host(range(40_000, 40_005))
     pairs.merge(set_of_one_host(range(40_000)))
     assert pairs.pairs == 40_005
-    longest = max(len(run) for table in tables_of(pairs) for run in runs(table))
-    assert longest < 400  # linear probing at three quarters; about 40,000 if all were inserted into a smaller one
-
-
-def runs(table: Table) -> list[np.ndarray]:
-    """Return the runs of full slots of a table of one word."""
-    full = np.flatnonzero(table.slots != table.empty << np.uint64(32))
-    return np.split(full, np.flatnonzero(np.diff(full) > 1) + 1)
+    # With linear probing at three quarters; about 40,000 if all were inserted into a smaller one.
+    assert longest_run(pairs) < 400
 
 
 def test_no_memory_for_a_large_table_is_a_memory_error():
     with pytest.raises(MemoryError, match="table of pairs"):
-        make_table(1 << 57, 1, 1, np.zeros(2, np.int64))
+        make_table(1, 1 << 57, 1)
 
 
 def longest_run(pairs: PairSet) -> int:
     """Return the most full slots of any table that follow each other: a search may pass all of them."""
     longest = 0
-    for bin_ in range(pairs.bins.bins):
-        table = pairs._table(bin_)
-        if table is not None:
-            low = table.slots[max(0, table.width - 2) :: table.width] >> np.uint64(32 if table.width == 1 else 0)
-            edges = np.flatnonzero(np.concatenate(([True], low == table.empty, [True])))
-            longest = max(longest, int(np.diff(edges).max()) - 1)
+    tables = pairs._places.at(np.flatnonzero(pairs._places.sizes))
+    for address, size, width, bin_ in zip(*(numbers.tolist() for numbers in tables), strict=True):
+        slots = np.ctypeslib.as_array((ctypes.c_uint64 * (size * width)).from_address(address))
+        low = slots[max(0, width - 2) :: width] >> np.uint64(32 if width == 1 else 0)
+        edges = np.flatnonzero(np.concatenate(([True], low == (bin_ == 0), [True])))
+        longest = max(longest, int(np.diff(edges).max()) - 1)
     return longest
 
 

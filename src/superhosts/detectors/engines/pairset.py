@@ -25,10 +25,8 @@ from superhosts.detectors.engines.pairtable import (
     TABLE_KEY,
     Numbers,
     Portion,
-    Table,
     Tables,
     compact,
-    copy_table,
     count_missing,
     count_pairs,
     fill,
@@ -37,7 +35,6 @@ from superhosts.detectors.engines.pairtable import (
     insert_wide,
     make_table,
     make_tables,
-    rehash,
     unite,
 )
 
@@ -119,16 +116,15 @@ class PairSet:
         edges = _edges_of(portion)
         entries = np.add.reduceat(portion.sizes, edges[:-1], dtype=np.int64)
         bins = portion.pool.owner[portion.chunks[edges[:-1]]].astype(np.int64)
-        sizes = self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries))
-        words, addresses = make_tables(sizes, 1)
-        tables, counts = Tables(addresses, sizes, np.ones(len(bins), np.int64), bins), np.zeros_like(self._counts)
+        words, tables = make_tables(bins, self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries)), 1)
+        counts = np.zeros_like(self._counts)
         threads, shares = self._shared(int(entries.sum()))
         calls = [
             (tables.at(np.arange(*span)), edges[span[0] : span[1] + 1], portion, TABLE_KEY, counts)
             for span in split_evenly(len(bins), shares)
         ]
         run_parallel(fill, calls, threads)
-        self._put_all(tables, words)  # only now: a call that was interrupted has changed nothing
+        self._put(tables, words)  # only now: a call that was interrupted has changed nothing
         self._counts += counts
 
     def _insert_next(self, portions: Iterator[Portion]) -> None:
@@ -140,27 +136,25 @@ class PairSet:
 
     @timed("write", amount=lambda _, pairs, bin_, portion: int(portion.sizes.sum()))
     def _insert(self, bin_: int, portion: Portion) -> None:
-        width = portion.width
-        table = self._table(bin_)
-        if table is None:
+        size, width = int(self._places.sizes[bin_]), max(portion.width, int(self._places.widths[bin_]))
+        if not size:
             # Most of the first entries are new, and as many more may follow. This takes at most as much memory as all
             # tables may have, because the bins have a quarter of the sketch's memory.
-            table = make_table(self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum()))), width, bin_, self._counts)
-        elif self._borrowed[bin_] or self._is_lent(bin_):
-            table = copy_table(table)
-        self._borrowed[bin_] = False
-        if table.width < width:
-            table = self._resized(table, table.size, width)
-        start, before = (0, 0), int(self._counts[bin_])
+            size = self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum())))
+            self._resize(bin_, size, width)
+        elif width > self._places.widths[bin_] or self._borrowed[bin_] or self._is_lent(bin_):
+            self._resize(bin_, size, width)
+        insert = insert_narrow if width == 1 else insert_wide
+        start, before, total = 0, int(self._counts[bin_]), int(portion.sizes.sum())
         while True:
-            self._put(table)
-            start = (insert_narrow if table.width == 1 else insert_wide)(start, portion, table, TABLE_KEY)
-            if start[0] == len(portion.chunks) or self.is_over:
+            start = insert(start, portion, self._places, bin_, self._counts, TABLE_KEY)
+            if start == len(portion.chunks) or self.is_over:
                 return
-            count, done = int(self._counts[bin_]), int(portion.sizes[: start[0]].sum()) + start[1]
-            expected = count + (count - before) / (done + 1) * (int(portion.sizes.sum()) - done)
-            wanted = min(max(GROWTH * table.size, expected / EXPECTED_FILL), MAX_GROWTH * table.size)
-            table = self._resized(table, self._size_for(math.ceil(wanted)), table.width)
+            count, done = int(self._counts[bin_]), int(portion.sizes[: start + 1].sum())
+            expected = count + (count - before) / done * (total - done)
+            wanted = min(max(GROWTH * size, expected / EXPECTED_FILL), MAX_GROWTH * size)
+            size = self._size_for(math.ceil(wanted))
+            self._resize(bin_, size, width)
 
     def _sizes_for(self, wanted: Numbers) -> Numbers:
         """Return the sizes of tables of at least `wanted` slots, if they are allowed.
@@ -176,10 +170,12 @@ class PairSet:
     def _size_for(self, wanted: int) -> int:
         return int(self._sizes_for(np.array([wanted]))[0])
 
-    def _resized(self, table: Table, size: int, width: int) -> Table:
-        larger = make_table(size, width, table.bin, self._counts)
-        rehash(table, larger, TABLE_KEY)
-        return larger
+    def _resize(self, bin_: int, size: int, width: int) -> None:
+        """Give a bin a table of its own, of another size or width or none yet, with the pairs that it has."""
+        words, tables = make_table(bin_, size, width)
+        unite(self._places.at(tables.bins), Tables.of_bins(1), tables, (0, 1), TABLE_KEY, np.zeros(1, np.int64))
+        self._put(tables, words)
+        self._borrowed[bin_] = False
 
     def merge(self, other: PairSet) -> None:
         """Insert the pairs of another set with as many bins, unless this set goes over its limit. Both must be drained.
@@ -208,10 +204,7 @@ class PairSet:
         fresh, shared = np.flatnonzero(full & (self._counts == 0)), np.flatnonzero(full & (self._counts > 0))
         theirs, counts, added = other._places.at(shared), self._counts[shared], other._counts[shared]
         for bin_ in shared[self._places.widths[shared] < theirs.widths].tolist():
-            table = self._table(bin_)
-            assert table is not None
-            self._put(self._resized(table, table.size, int(other._places.widths[bin_])))
-            self._borrowed[bin_] = False
+            self._resize(bin_, int(self._places.sizes[bin_]), int(other._places.widths[bin_]))
         mine = self._places.at(shared)
         # Of tables that have room for all pairs of both nobody has to know how many of these are the same.
         touched = self.pairs + other.pairs
@@ -248,28 +241,12 @@ class PairSet:
         old = [self._memory[bin_] for bin_ in bins[replaced].tolist()]
         for width in np.unique(places.widths[replaced]).tolist():
             chosen = replaced & (places.widths == width)
-            words, addresses = make_tables(sizes[chosen], width)
-            self._put_all(Tables(addresses, sizes[chosen], np.full(len(addresses), width), bins[chosen]), words)
+            words, tables = make_tables(bins[chosen], sizes[chosen], width)
+            self._put(tables, words)
         self._borrowed[bins] = False
         return old
 
-    def _table(self, bin_: int) -> Table | None:
-        words, size, width = self._memory[bin_], int(self._places.sizes[bin_]), int(self._places.widths[bin_])
-        if words is None:
-            return None
-        address = int(self._places.addresses[bin_])
-        first = (address - words.ctypes.data) // 8
-        return Table(words[first : first + size * width], width, np.uint64(bin_ == 0), bin_, self._counts, address)
-
-    def _put(self, table: Table) -> None:
-        bin_ = table.bin
-        if table.address != self._places.addresses[bin_]:
-            self._is_old[bin_] = False
-            self._memory[bin_] = table.slots
-            for places, number in zip(self._places[:3], (table.address, table.size, table.width), strict=True):
-                places[bin_] = number
-
-    def _put_all(self, tables: Tables, words: Words) -> None:
+    def _put(self, tables: Tables, words: Words) -> None:
         for bin_ in tables.bins.tolist():
             self._memory[bin_] = words
         self._note(tables)
@@ -326,12 +303,12 @@ class PairSet:
         slices = min(self.bins.slices, self.bins.bins)
 
         def work(slice_: int) -> None:
-            bins = [bin_ for bin_ in range(slice_, self.bins.bins, slices) if self._counts[bin_]]
-            tables = [table for bin_ in bins if (table := self._table(bin_)) is not None]
-            for width in sorted({table.width for table in tables}):
-                take(self._portion([table for table in tables if table.width == width], width))
+            bins = [
+                bin_ for bin_ in range(slice_, self.bins.bins, slices) if self._counts[bin_] * self._places.sizes[bin_]
+            ]
+            for width in np.unique(self._places.widths[bins]).tolist():
+                take(self._portion([bin_ for bin_ in bins if self._places.widths[bin_] == width], width))
             if release:
-                del tables
                 for bin_ in bins:
                     self._memory[bin_], self._places.sizes[bin_] = None, 0
 
@@ -339,16 +316,16 @@ class PairSet:
         order = np.argsort(-self._counts.reshape(-1, slices).sum(axis=0), kind="stable")
         run_parallel(work, [(slice_,) for slice_ in order.tolist()], threads)
 
-    def _portion(self, tables: list[Table], width: int) -> Portion:
-        counts = self._counts[[table.bin for table in tables]]
+    def _portion(self, bins: list[int], width: int) -> Portion:
+        counts = self._counts[bins]
         chunks = -(-counts // CHUNK)
         ends = np.cumsum(chunks)
         entries = np.empty((int(ends[-1]) * CHUNK + 1) * width, np.uint64)
         sizes = np.full(int(ends[-1]), CHUNK, np.int32)
         sizes[ends - 1] = counts - (chunks - 1) * CHUNK
-        for table, end, count in zip(tables, ends.tolist(), chunks.tolist(), strict=True):
-            compact(table, entries[(end - count) * CHUNK * width :])
-        owners = np.repeat(np.array([table.bin for table in tables], np.int32), chunks)
+        for bin_, end, count in zip(bins, ends.tolist(), chunks.tolist(), strict=True):
+            compact(self._places, bin_, entries[(end - count) * CHUNK * width :])
+        owners = np.repeat(np.array(bins, np.int32), chunks)
         pool = Pool(entries[:-width], owners, np.zeros((1, self.bins.bins + PADDING), np.int32))
         return Portion(np.arange(ends[-1], dtype=np.int32), sizes, pool)
 
@@ -381,9 +358,8 @@ class PairSet:
         peers = np.zeros(len(hosts), np.int64)
 
         def ask(bin_: int) -> None:
-            table, asked = self._table(bin_), bins == bin_
-            if table is not None:
-                peers[asked] = count_pairs(hosts[asked], table, HOST_MULTIPLIER)
+            asked = bins == bin_
+            peers[asked] = count_pairs(hosts[asked], self._places, bin_, HOST_MULTIPLIER)
 
         run_parallel(ask, [(bin_,) for bin_ in np.unique(bins).tolist()], self.bins.threads)
         numbers: Numbers = peers[places.reshape(-1)]
