@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
-from superhosts.core.hashing import MASK32, Key, mangle_column, unmangle32
+from superhosts.core.hashing import Key, mangle_column
 from superhosts.core.pairs import Addresses, Batches, words_to_column
 from superhosts.cubefile.container import CodedBlock, Take
 from superhosts.detectors.cube.addressing import LINE_WORDS
@@ -40,7 +40,7 @@ from superhosts.detectors.engines.base import (
     say_once,
     to_host,
 )
-from superhosts.detectors.engines.bins import CHUNK, Bins, Indexes, Narrow, Pool, Task, narrow_batches
+from superhosts.detectors.engines.bins import Bins, Pool, Task, narrow_batches
 from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros, make_bins
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.engines.pairtable import Portion, unpack_portion
@@ -362,24 +362,6 @@ def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None
 
 def pair_columns(portion: Portion, dense: Engine) -> tuple[Addresses, Addresses]:
     """Return pairs as columns for an engine on a GPU, which mangles hosts itself."""
-    if portion.width == 1:
-        return unpack_narrow(portion.pool.entries, portion.chunks, portion.sizes, dense.key)
     mangled, peers = unpack_portion(portion)
-    hosts = mangle_column(mangled, dense.geometry.key_bits, True, dense.key)
-    return words_to_column(hosts, dense.geometry.key_bits), peers
-
-
-@compiled
-def unpack_narrow(entries: Words, chunks: Indexes, sizes: Indexes, key: Key) -> tuple[Narrow, Narrow]:
-    count = np.int64(0)
-    for size in sizes:
-        count += size
-    hosts, peers = np.empty(count, np.uint32), np.empty(count, np.uint32)
-    place = 0
-    for number in range(len(chunks)):
-        first = np.int64(chunks[number]) * CHUNK
-        for i in range(first, first + sizes[number]):
-            hosts[place] = unmangle32(entries[i] >> np.uint64(32), key)
-            peers[place] = entries[i] & np.uint64(MASK32)
-            place += 1
-    return hosts, peers
+    hosts = words_to_column(mangle_column(mangled, dense.geometry.key_bits, True, dense.key), dense.geometry.key_bits)
+    return hosts, peers.astype(np.uint32) if portion.width == 1 else peers
