@@ -112,15 +112,11 @@ def test_answers_are_those_of_the_cpu_and_of_sets(gpu, bits, peer_bits, place):
     detector, cpu = Exact(key_bits=bits, device="cuda"), Exact(key_bits=bits, device="cpu")
     assert (detector.device, detector.gpu, cpu.device, cpu.gpu) == ("cuda:0", 0, "cpu", None)
     feed(detector, there)
-    feed(cpu, (hosts, peers))
+    feed(cpu, there)
     assert detector.memory == cpu.memory  # even while pairs are pending
     assert_same(detector, cpu)
     found, counts = detector.counts()
     assert dict(zip(array_to_numbers(found), counts.tolist(), strict=True)) == naive.peers(pairs)
-
-
-def test_it_chooses_the_gpu_by_itself(gpu):
-    assert Exact().device == "cuda:0"
 
 
 def test_an_empty_one(gpu):
@@ -219,16 +215,6 @@ def test_what_it_is_given_stays_as_it_was(gpu, bits):
     assert (rows == before).all()
 
 
-@pytest.mark.parametrize(("bits", "peer_bits"), WIDTHS)
-def test_the_cpu_takes_arrays_of_a_gpu(gpu, bits, peer_bits):
-    columns = columns_of(pairs_of(bits, peer_bits), bits, peer_bits)
-    given = (gpu.asarray(columns[0]), gpu.asarray(columns[1]))
-    cpu = Exact(key_bits=bits, device="cpu")
-    feed(cpu, given)
-    cpu.update(given[0], columns[1])
-    assert_same(cpu, feed(Exact(key_bits=bits, device="cpu"), columns))
-
-
 @pytest.mark.parametrize("gpu", ["stand-in"], indirect=True)  # because CuPy does not count copies
 def test_only_what_is_asked_for_comes_back(gpu):
     detector = feed(Exact(device="cuda"), columns_of(pairs_of(32, 32), 32, 32))
@@ -246,7 +232,7 @@ def test_only_what_is_asked_for_comes_back(gpu):
 def test_of_several_gpus_it_uses_the_first(gpu):
     columns = columns_of(pairs_of(32, 32), 32, 32)
     mine, other = Exact(device="cuda:1,0"), Exact(device="cuda:0,1")
-    assert (mine.gpu, other.gpu) == (1, 0)
+    assert (mine.gpu, other.gpu, Exact().device) == (1, 0, "cuda:0")
     feed(other, columns)
     mine.merge(other)
     assert_same(mine, other)

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 import superhosts as sh
-from detectors.test_laws import content
 from superhosts.core.units import parse_size
 from superhosts.detectors.detector import Detector
 from superhosts.errors import MergeError, UsageError
@@ -103,20 +102,6 @@ class TestLaws:
             data = pickle.dumps(each)
             assert not any(int(word).to_bytes(8, "little") in data for word in detector._text_key)
             assert pickle.loads(data) == each
-
-    def test_missing_values_are_dropped(self, name: str, keys: str) -> None:
-        hosts, peers = (
-            ([7, None, 7, 8], [1, 2, None, 3]) if keys == "int64" else (["", None, "", "b"], ["x", "y", None, ""])
-        )
-        detector = fed(name, keys, hosts, peers)
-        kept = fed(name, keys, [hosts[0], hosts[3]], [peers[0], peers[3]])
-        assert content(detector) == content(kept)
-
-    def test_peers_may_be_integers_or_text(self, name: str, keys: str) -> None:
-        hosts = [5] * 400 if keys == "int64" else ["a"] * 400
-        for peers in (list(range(400)), [f"p{i}" for i in range(400)]):
-            found = fed(name, keys, hosts, peers).top(1)
-            assert abs(found.peers[0] - 400) < (60 if name == "dense" else 1)
 
 
 def test_the_smallest_and_largest_integers() -> None:

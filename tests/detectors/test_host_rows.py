@@ -299,23 +299,21 @@ def test_a_file_with_a_fault_is_refused_and_changes_nothing(fault, message, tmp_
     assert not union.labels.any()
 
 
-@pytest.mark.parametrize("bits", [64, 128])
-def test_a_wide_host_that_overflows_is_refused(bits, tmp_path):
-    cube = make(geometry(bits))
-    cube.update(*pairs_of(cube.geometry))
+@pytest.mark.parametrize(
+    ("sizes", "family", "fault", "message"),
+    [
+        (geometry(64), 6, change("hosts", put((..., 1), (1 << 64) - 1)), "hosts: host 1 has more than 64 bits"),
+        (geometry(128), 6, change("hosts", put((..., 1), (1 << 64) - 1)), "hosts: host 1 has more than 128 bits"),
+        (geometry(giants=0), 4, change("giants", lambda _: np.ones(1, np.uint64)), "giants: has 1 word, must have 0"),
+    ],
+)
+def test_a_fault_in_a_file_of_other_sizes_is_refused(sizes, family, fault, message, tmp_path):
+    cube = make(sizes)
+    cube.update(*pairs_of(sizes))
     arrays = arrays_in(saved(tmp_path / "a.cube", cube))
-    arrays["hosts"][:, 1] = (1 << 64) - 1
-    forge(tmp_path / "a.cube", cube, arrays, 6)
-    with pytest.raises(SketchFileError, match=f"array 0/hosts: host 1 has more than {bits} bits"):
-        load(tmp_path / "a.cube")
-
-
-def test_a_bit_of_giant_columns_in_a_cube_without_them_is_refused(tmp_path):
-    cube = make(geometry(giants=0))
-    cube.update(*pairs_of(cube.geometry))
-    arrays = {**arrays_in(saved(tmp_path / "a.cube", cube)), "giants": np.ones(1, np.uint64)}
-    forge(tmp_path / "a.cube", cube, arrays)
-    with pytest.raises(SketchFileError, match="array 0/giants: has 1 word, must have 0"):
+    fault(arrays)
+    forge(tmp_path / "a.cube", cube, arrays, family)
+    with pytest.raises(SketchFileError, match=f"array 0/{message}"):
         load(tmp_path / "a.cube")
 
 
