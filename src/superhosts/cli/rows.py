@@ -56,43 +56,38 @@ HEADLESS = ("CSV", "TabSeparated")  # without a line of names
 _COLUMN = re.compile(r"""(?:`([^`]+)`|"([^"]+)"|([^\s:,]+))[\s:]*((?:[^,()]|\([^()]*\))*)(?:,|$)""")
 
 
-class RowInput:
-    def __init__(self, format: str | None, schema: str, options: TableOptions) -> None:
-        self.options = replace(options, format=None)
-        if schema and format is None:
-            raise UsageError(f"{setting('schema', schema)}: of which format? choose --format {' or '.join(HEADLESS)}")
-        self._input: Input | None = None  # whose first bytes were looked at
-        self.format = format or self._recognise()
-        if self.format not in OTHERS:
-            raise UsageError(f"--format {self.format}: no such format; use {', '.join(OTHERS)}")
-        if schema and self.format not in HEADLESS:
-            raise UsageError(f"--schema: not with --format {self.format}, which has names")
-        if self.format in HEADLESS and not schema:
-            raise UsageError(f"--format {self.format}: give the names of its columns with --schema 'src, dst'")
-        self._names = names_in(schema)
+def row_source(format: str | None, schema: str, options: TableOptions) -> tuple[str, Source]:
+    """Return the format of the rows on standard input and their source. Without a format the first bytes say it."""
+    if schema and format is None:
+        raise UsageError(f"{setting('schema', schema)}: of which format? choose --format {' or '.join(HEADLESS)}")
+    file = Input(STANDARD_INPUT)
+    format = format or _recognised(file)
+    if format not in OTHERS:
+        raise UsageError(f"--format {format}: no such format; use {', '.join(OTHERS)}")
+    if schema and format not in HEADLESS:
+        raise UsageError(f"--schema: not with --format {format}, which has names")
+    if format in HEADLESS:
+        if not schema:
+            raise UsageError(f"--format {format}: give the names of its columns with --schema 'src, dst'")
+        comma = "," if format == "CSV" else "\t"
+        file = HeadedInput(f"{comma.join(names_in(schema))}\n".encode())
+    found = table_format(OTHERS[format], b"")
+    assert found is not None
+    return format, FileSource(file, lambda _: table_files(found, replace(options, format=None)))
 
-    def open(self) -> Source:
-        found = table_format(OTHERS[self.format], b"")
-        assert found is not None
-        file = self._input or Input(STANDARD_INPUT)
-        if self.format in HEADLESS:
-            comma = "," if self.format == "CSV" else "\t"
-            file = HeadedInput(f"{comma.join(self._names)}\n".encode())
-        return FileSource(file, lambda _: table_files(found, self.options))
 
-    def _recognise(self) -> str:
-        """Return the format by the first bytes; waits for them."""
-        self._input = Input(STANDARD_INPUT)
-        head = self._input.head()
-        if head.startswith(ARROW):
-            return "ArrowStream"
-        if head.startswith(b"{"):
-            return "JSONEachRow"
-        found = _named_text(head)
-        if found is None:
-            what = "its rows are in no format that is recognised" if head else "is empty"
-            raise InputError(f"{what}; --format says which it is: {', '.join(OTHERS)}", file=self._input.name)
-        return found
+def _recognised(file: Input) -> str:
+    """Return the format by the first bytes; waits for them."""
+    head = file.head()
+    if head.startswith(ARROW):
+        return "ArrowStream"
+    if head.startswith(b"{"):
+        return "JSONEachRow"
+    found = _named_text(head)
+    if found is None:
+        what = "its rows are in no format that is recognised" if head else "is empty"
+        raise InputError(f"{what}; --format says which it is: {', '.join(OTHERS)}", file=file.name)
+    return found
 
 
 def names_in(schema: str) -> list[str]:
@@ -214,8 +209,9 @@ def rows(options: Rows) -> None:
     columns = check_columns(options.columns)
     if options.chunks and (options.schema or not {options.format, options.out} <= {None, "ArrowStream"}):
         raise UsageError("--chunks: only with --format and --out ArrowStream, and without --schema")
-    given = None if options.chunks else RowInput(options.format, options.schema, options.tables)
-    out = "" if given is None else _written(options, given.format)
+    if not options.chunks:
+        given, source = row_source(options.format, options.schema, options.tables)
+        out = _written(options, given)
     if isinstance(sys.stdout, ClosedOutput):
         raise OutputError("standard output is closed")
     settings = replace(settings, key=key_for_sketches(options.key_file, saves=False))
@@ -223,10 +219,10 @@ def rows(options: Rows) -> None:
     stream = sys.stdout.buffer
     with suppress(BrokenPipeError):  # the reader wants no more
         try:
-            if given is None:
+            if options.chunks:
                 answer_groups(settings, options.tables, columns, stream)
             else:
-                _answer(given, settings, RowWriter(out, columns, stream))
+                _answer(source, settings, RowWriter(out, columns, stream))
         except BrokenPipeError:
             silence_stdout()
             raise
@@ -242,8 +238,7 @@ def _written(options: RowOptions, given: str) -> str:
     return out
 
 
-def _answer(given: RowInput, settings: Settings, writer: RowWriter) -> None:
-    source = given.open()
+def _answer(source: Source, settings: Settings, writer: RowWriter) -> None:
     run = Scan([source], settings, replace(scan_options([source], settings, joins_short=False), leaves_open=False))
     with Interruption(run.stop, numbers=ENDING) as interruption:
         for result in run:

@@ -91,14 +91,10 @@ def _tabs(row: Row, columns: Sequence[str]) -> bytes:
     return "\t".join(values).encode() + b"\n"
 
 
-def _csv(row: Row, columns: Sequence[str]) -> bytes:
-    return _csv_line(["" if row[name] is None else _plain(row[name]) for name in columns])
-
-
-def _csv_line(values: Sequence[str]) -> bytes:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(values)
-    return line.getvalue().encode()
+def _csv(rows: Sequence[Row], columns: Sequence[str], *, header: bool = False) -> bytes:
+    text = io.StringIO()
+    Csv(text, tuple(columns), header=header).write(rows)
+    return text.getvalue().encode()
 
 
 def _plain(value: Any) -> str:
@@ -144,8 +140,8 @@ FORMATS: dict[str, tuple[Header, Encode]] = {
     "JSONEachRow": (_nothing, _lines(_json)),
     "TabSeparated": (_nothing, _lines(_tabs)),
     "TabSeparatedWithNames": (lambda columns: "\t".join(columns).encode() + b"\n", _lines(_tabs)),
-    "CSV": (_nothing, _lines(_csv)),
-    "CSVWithNames": (_csv_line, _lines(_csv)),
+    "CSV": (_nothing, _csv),
+    "CSVWithNames": (lambda columns: _csv([], columns, header=True), _csv),
     "ArrowStream": (
         lambda columns: bytes(arrow_batch([], columns).schema.serialize()),
         lambda rows, columns: bytes(arrow_batch(rows, columns).serialize()),
