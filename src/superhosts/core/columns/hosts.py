@@ -267,7 +267,7 @@ def _reason(values: NDArray[Any] | AddressColumn, row: int, format: HostFormat, 
 
 
 def ends_of(column: Column) -> Ends:
-    """Return a column as addresses, of uint32 if all are IPv4 as a rule; what is none, a null too, has kind 0."""
+    """Return a column as addresses, of uint32 if all are IPv4; what is none, a null too, has kind 0."""
     values = column.values
     if isinstance(values, AddressColumn):
         ends: Ends = values
@@ -284,6 +284,8 @@ def ends_of(column: Column) -> Ends:
     if column.valid is not None:
         ends = widened(ends)
         ends.kinds[~column.valid] = 0
+    if isinstance(ends, AddressColumn) and (ends.kinds == 4).all():
+        return ends.words[:, 1].astype(np.uint32)
     return ends
 
 

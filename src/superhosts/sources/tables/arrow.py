@@ -69,8 +69,7 @@ def block_of(batch: Any, wanted: Wanted, begin: int) -> RowBlock:
         return BadRow(begin + index + 1, ", ".join(shown))
 
     times = times_of(arrays, wanted)
-    ends = (wanted.src[0].name, wanted.dst[0].name)
-    src, dst = (_narrowed(addresses_of(arrays[name], name)) for name in ends)
+    src, dst = (addresses_of(arrays[ends[0].name], ends[0].name) for ends in (wanted.src, wanted.dst))
     details = None
     if wanted.details is not None:
         details = details_of_columns(wanted.details, len(batch), lambda name: _detail_column(arrays[name]))
@@ -130,13 +129,6 @@ def addresses_of(array: Any, column: str) -> Ends:
     return ends_of(Column(np.where(good, numbers, -1).astype(np.int64), column))
 
 
-def _narrowed(ends: Ends) -> Ends:
-    """Return addresses as a plain column if all of them are IPv4."""
-    if not isinstance(ends, AddressColumn) or not bool((ends.kinds == 4).all()):
-        return ends
-    return ends.words[:, 1].astype(np.uint32)
-
-
 def _detail_column(array: Any) -> Column | None:
     from pyarrow import types
 
@@ -194,9 +186,9 @@ def _times(array: Any, column: str, unit: str) -> Times:
         return _scaled(array.view(pyarrow.int32()), _DAY)
     if types.is_date64(kind):
         return _scaled(array.view(pyarrow.int64()), UNITS["ms"])
-    if types.is_integer(kind) and not _is_huge(array):
+    if types.is_integer(kind):  # Those beyond int64 become negative, and are none.
         return _scaled(array, factor)
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+    if types.is_floating(kind) or types.is_decimal(kind):
         return scale_floats(_filled(array.cast(pyarrow.float64(), safe=False), float("nan")), factor)
     if is_text(kind):
         as_bytes(array)  # A damaged array is an error here.
@@ -210,12 +202,6 @@ def _times(array: Any, column: str, unit: str) -> Times:
     if types.is_null(kind):
         return np.full(len(array), NO_TIME)
     raise UsageError(f"column {column!r} has the type {kind}; {_TIMES}")
-
-
-def _is_huge(array: Any) -> bool:
-    """Return True if numbers of uint64 do not fit in int64."""
-    numbers = _filled(array, 0)
-    return numbers.dtype == np.uint64 and len(numbers) > 0 and int(numbers.max()) >= 1 << 63
 
 
 def _scaled(array: Any, factor: int) -> Times:
