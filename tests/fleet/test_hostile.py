@@ -11,7 +11,6 @@ import signal
 import socket
 import ssl
 import stat
-import subprocess
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,8 +26,6 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from brokers import (
-    MIB,
-    NEVER,
     QUICK,
     KeepingIntake,
     accepts,
@@ -47,18 +44,16 @@ from brokers import (
     settle,
 )
 from hubs import FakeTime, WatchedIntake
-from places import ROOT
-from processes import DEADLINE, ending, free_port, make_edge, make_hub, wait_for
+from processes import DEADLINE, ending, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
 from superhosts.fleet.link import Receipt
 from superhosts.fleet.nats import assembly, connection, receive
 from superhosts.fleet.nats.assembly import AT_ONCE, Patience
-from superhosts.fleet.nats.broker import Broker, Tls, find_server, parse_listen
+from superhosts.fleet.nats.broker import Broker, Tls, parse_listen
 from superhosts.fleet.nats.connection import UnfitServerError, check_version
-from superhosts.fleet.nats.credentials import NatsOptions, public_key
+from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.enrolment import enroll, unenroll
 from superhosts.fleet.nats.messages import Chunk
-from superhosts.fleet.nats.receive import NatsReceiver
 from superhosts.fleet.nats.send import NatsSender
 
 CHUNK, ASK = "superhosts.from.ams.chunk", "superhosts.from.ams.ask"
@@ -412,42 +407,6 @@ def test_a_server_without_keys_is_said(tmp_path: Path, broker: Broker) -> None:
     ]
     make_receiver(broker, said).check_no_other_hub()
     assert len(said) == 1
-
-
-def documented(tmp_path: Path, port: int) -> Path:
-    """The configuration of a server of one's own as the guide gives it, and keys for it."""
-    guide = (ROOT / "docs" / "guides" / "fleet" / "links.md").read_text()
-    start = guide.index('    jetstream { store_dir: "/var/lib/nats"')
-    text = guide[start : guide.index("\n\n", start)].replace("/var/lib/nats", str(tmp_path / "store"))
-    for site in ("hub", "ams"):
-        public = public_key(enroll(tmp_path / "keys", site))
-        text = text.replace(f"{site.upper()}_PUBLIC_KEY", public)
-    path = tmp_path / "nats.conf"
-    path.write_text(f'host: 127.0.0.1\nport: {port}\nlog_file: "{tmp_path / "nats.log"}"\n{text}\n')
-    return path
-
-
-def test_the_server_that_the_guide_describes(tmp_path: Path, intake: KeepingIntake) -> None:
-    port = free_port()
-    url = f"nats://127.0.0.1:{port}"
-    spool = make_spool(tmp_path / "spool", "ams")
-    sent = {noise(spool.folder, "ams", number, 700_000).name for number in range(2)}
-    hub, ams = (
-        NatsOptions(url, nkey=tmp_path / "keys" / "seeds" / f"{name}.nk", timing=QUICK) for name in ("hub", "ams")
-    )
-    said: list[str] = []
-    with subprocess.Popen([find_server(), "-c", documented(tmp_path, port)]) as server:
-        try:
-            receiver = NatsReceiver(hub, said.append, cap=64 * MIB, ack_wait=NEVER)
-            sender = NatsSender(ams, "ams", print, ask_every=0.5)
-            with running(receiver.run, intake), running(sender.run, spool):
-                eventually(lambda: not spool.waiting())
-            assert intake.names() == sent
-            receiver.check_no_other_hub()
-            assert [line for line in said if "requires no credentials" in line] == []
-            assert "Violation" not in (tmp_path / "nats.log").read_text()
-        finally:
-            server.terminate()
 
 
 # Keys, certificates, rights

@@ -1,4 +1,4 @@
-"""Leaf nodes and clusters of real nats-servers, configured as docs/guides/fleet/links.md says."""
+"""Servers of one's own, leaf nodes and clusters: real nats-servers, configured as docs/guides/fleet/links.md says."""
 
 from __future__ import annotations
 
@@ -96,6 +96,21 @@ def receiver_at(options: NatsOptions, said: list[str]) -> NatsReceiver:
 
 def fill(spool: Spool, first: int, count: int) -> set[str]:
     return {noise(spool.folder, "ams", number, SIZE).name for number in range(first, first + count)}
+
+
+def test_a_server_of_ones_own_as_the_guide_describes_it(tmp_path: Path, servers: Servers, intake: KeepingIntake):
+    port, said = free_port(), list[str]()
+    servers.add("own", f'listen: "127.0.0.1:{port}"\n{servers.accounts("own")}')
+    spool = make_spool(tmp_path / "spool", "ams")
+    sent = fill(spool, 0, 2)
+    receiver = receiver_at(servers.link("hub", port), said)
+    sender = NatsSender(servers.link("ams", port), "ams", print, ask_every=0.5)
+    with running(receiver.run, intake), running(sender.run, spool):
+        eventually(lambda: not spool.waiting())
+    assert intake.names() == sent
+    receiver.check_no_other_hub()
+    assert not any("requires no credentials" in line for line in said)
+    assert "Violation" not in (tmp_path / "own.log").read_text()
 
 
 def test_an_edge_at_a_leaf_delivers_and_waits_while_the_leaf_is_cut_off(
