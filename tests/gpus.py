@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -17,40 +17,32 @@ from superhosts.core import device
 
 
 class Driver:
-    """Two GPUs, as libcuda.so.1 would tell of them."""
+    """Two GPUs, as libcuda.so.1 would tell of them: what each function writes into its first argument."""
 
     gpus = (("NVIDIA H200", 141 << 30, (9, 0)), ("Tesla T4", 15 << 30, (7, 5)))
 
     def __init__(self, status: int = 0) -> None:
         self.status = status  # what cuInit returns
+        self._answers: dict[str, Callable[..., Any]] = {
+            "cuDeviceGetCount": lambda: len(self.gpus),
+            "cuDriverGetVersion": lambda: 12_040,
+            "cuDeviceGet": lambda number: number + 10,  # a handle is not the number
+            "cuDeviceGetName": lambda _, gpu: self.gpus[gpu - 10][0].encode(),
+            "cuDeviceTotalMem_v2": lambda gpu: self.gpus[gpu - 10][1],
+            "cuDeviceGetAttribute": lambda which, gpu: self.gpus[gpu - 10][2][{75: 0, 76: 1}[which]],
+        }
 
-    def cuInit(self, flags: int) -> int:  # noqa: N802
-        return self.status
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if name == "cuInit":
+            return lambda _: self.status
+        if name not in self._answers:
+            raise AttributeError(name)
 
-    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
-        count._obj.value = len(self.gpus)
-        return 0
+        def function(into: Any, *arguments: int) -> int:
+            getattr(into, "_obj", into).value = self._answers[name](*arguments)  # a number by reference, or a text
+            return 0
 
-    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
-        version._obj.value = 12_040
-        return 0
-
-    def cuDeviceGet(self, gpu: Any, number: int) -> int:  # noqa: N802
-        gpu._obj.value = number + 10  # a handle is not the number
-        return 0
-
-    def cuDeviceGetName(self, name: Any, size: int, gpu: int) -> int:  # noqa: N802
-        assert size == len(name)
-        name.value = self.gpus[gpu - 10][0].encode()
-        return 0
-
-    def cuDeviceTotalMem_v2(self, memory: Any, gpu: int) -> int:  # noqa: N802
-        memory._obj.value = self.gpus[gpu - 10][1]
-        return 0
-
-    def cuDeviceGetAttribute(self, value: Any, which: int, gpu: int) -> int:  # noqa: N802
-        value._obj.value = self.gpus[gpu - 10][2][{75: 0, 76: 1}[which]]
-        return 0
+        return function
 
 
 @contextmanager

@@ -100,36 +100,24 @@ def test_a_panel_feeds_everybody_the_same_and_knows_the_truth():
     assert [(row.true, row.false, row.flows) for row, _ in panel.judge(300, "later")] == [(0, 0, 0)] * 2
 
 
-def test_means_over_windows():
+def test_means_over_windows_leave_out_those_without_super_hosts():
     hosts, peers = small_window()
     panel = Panel({"exact": lambda: Exact(), "cube": lambda: dense_cube(geometry=TINY, device="cpu")})
-    rows = []
-    for number in range(2):
-        panel.update(hosts[: len(hosts) - 400 * number], peers[: len(hosts) - 400 * number])
-        rows += [each.row for each in panel.judge(300, str(number))]
-        panel.clear()
-    exact, cube = averages(rows)
-    assert (exact.detector, exact.windows, exact.true, exact.ftr, exact.ftr_error) == ("exact", 2, 3.0, 0.0, 0.0)
-    assert cube.ftr == pytest.approx((rows[1].ftr + rows[3].ftr) / 2)
-    assert cube.ftr_error == pytest.approx(abs(rows[1].ftr - rows[3].ftr) / 2)
-    assert cube.update_rate == pytest.approx(2 / (1 / rows[1].update_rate + 1 / rows[3].update_rate))
-
-
-def test_means_leave_out_windows_without_super_hosts():
-    hosts, peers = small_window()
-    panel = Panel({"cube": lambda: dense_cube(geometry=TINY, device="cpu")})
     rows = []
     for number, least in enumerate((300, 5000, 15)):  # three hosts, none, all of them
         panel.update(hosts, peers)
         rows += [each.row for each in panel.judge(least, str(number))]
         panel.clear()
-    assert [row.true for row in rows] == [3, 0, 20]
-    first, empty, last = rows
+    exact, mean = averages(rows)
+    assert (exact.detector, exact.windows, exact.ftr, exact.ftr_error) == ("exact", 3, 0.0, 0.0)
+    first, empty, last = rows[1::2]
+    assert [row.true for row in (first, empty, last)] == [3, 0, 20]
     assert (empty.fnr, empty.fpr, empty.ftr, empty.error, empty.coverage) == (None,) * 5
-    (mean,) = averages(rows)
     assert (mean.windows, mean.rated) == (3, 2)
     assert mean.true == pytest.approx(23 / 3)
     assert mean.ftr == pytest.approx((first.ftr + last.ftr) / 2)
+    assert mean.ftr_error == pytest.approx(abs(first.ftr - last.ftr) / 2)
+    assert mean.update_rate == pytest.approx(3 / sum(1 / row.update_rate for row in (first, empty, last)))
     assert mean.coverage == pytest.approx((first.coverage + last.coverage) / 2)
     assert averages([replace(empty, false=7), replace(first, false=5)])[0].unrated_false == 7
     (nothing,) = averages([empty])

@@ -287,14 +287,15 @@ class Mean:
     memory_given: int | None
 
 
+MEANS = ("true", "fnr", "fpr", "ftr", "phantoms", "error", "coverage", "saturated", "restore_ms", "wire")
+
+
 def averages(rows: Sequence[Row]) -> list[Mean]:
     """Return the means of every detector and given memory, in the order in which they came."""
     means = []
     for name, given in dict.fromkeys((row.detector, row.memory_given) for row in rows):
         mine = [row for row in rows if (row.detector, row.memory_given) == (name, given)]
-        plain = ("true", "phantoms", "saturated", "restore_ms", "wire")
-        numbers: dict[str, Any] = {column: fmean(getattr(row, column) for row in mine) for column in plain}
-        numbers |= {column: _mean(mine, column) for column in ("fnr", "fpr", "ftr", "error", "coverage")}
+        numbers: dict[str, Any] = {column: _mean(mine, column) for column in MEANS}
         totals = [row.ftr for row in mine if row.ftr is not None]
         means.append(
             Mean(

@@ -40,32 +40,20 @@ from superhosts.lab.sheet import (
 # Confidence intervals, by formulas that need no statistics package
 
 LEVEL = 0.95
+WITHIN = NormalDist().inv_cdf((1 + LEVEL) / 2)  # standard deviations around the mean
+# Within how many Student's distribution lies at that level, for 1, 2, 3 and more degrees of freedom
+STUDENT = (
+    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448),
+    *(2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484),
+)
 
 
-def student_quantile(freedom: int, level: float = LEVEL) -> float:
-    """Return the t for which Student's distribution lies within -t and t with probability `level`.
-
-    The distribution function of a whole number of degrees of freedom has a closed form (Abramowitz and Stegun, 26.7.3
-    and 26.7.4); bisection inverts it.
-    """
-    low, high = 0.0, 1e6
-    for _ in range(100):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student_within(middle, freedom) < level else (low, middle)
-    return high
-
-
-def _student_within(t: float, freedom: int) -> float:
-    angle = math.atan(t / math.sqrt(freedom))
-    square = math.cos(angle) ** 2
-    odd = freedom % 2
-    term = total = math.cos(angle) if odd else 1.0
-    for k in range(2 + odd, freedom - 1, 2):
-        term *= square * (k - 1) / k
-        total += term
-    if not odd:
-        return math.sin(angle) * total
-    return 2 / math.pi * (angle + (math.sin(angle) * total if freedom > 1 else 0.0))
+def student_quantile(freedom: int) -> float:
+    """Return the t for which Student's distribution lies within -t and t with probability `LEVEL`."""
+    if freedom <= len(STUDENT):
+        return STUDENT[freedom - 1]
+    first, second = (WITHIN**3 + WITHIN) / 4, (5 * WITHIN**5 + 16 * WITHIN**3 + 3 * WITHIN) / 96
+    return WITHIN + first / freedom + second / freedom**2  # the series ends here: three digits are right
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
@@ -79,8 +67,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
 def wilson_interval(hits: int, cases: int) -> tuple[float, float]:
     if not cases:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
-    share, spread = hits / cases, z * z / cases
+    share, spread = hits / cases, WITHIN**2 / cases
     centre = (share + spread / 2) / (1 + spread)
     reach = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
     return max(0.0, centre - reach), min(1.0, centre + reach)
@@ -88,7 +75,7 @@ def wilson_interval(hits: int, cases: int) -> tuple[float, float]:
 
 def count_interval(count: int) -> tuple[float, float]:
     """Return the interval of the mean of a Poisson distribution, of which one count is known (Byar's approximation)."""
-    z, above = NormalDist().inv_cdf((1 + LEVEL) / 2), count + 1
+    z, above = WITHIN, count + 1
     low = count * (1 - 1 / (9 * count) - z / (3 * math.sqrt(count))) ** 3 if count else 0.0
     return low, above * (1 - 1 / (9 * above) + z / (3 * math.sqrt(above))) ** 3
 
