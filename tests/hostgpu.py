@@ -77,20 +77,12 @@ class HostGpu:
     def _cuMemFree(self, address: int) -> None:  # noqa: N802
         del self.memory[address]
 
-    def _cuMemFreeHost(self, address: int) -> None:  # noqa: N802
-        del self.memory[address]
+    _cuMemFreeHost = _cuMemFree  # noqa: N815
 
-    def _cuMemcpyHtoD(self, target: int, source: int, size: int) -> None:  # noqa: N802
+    def _cuMemcpyHtoD(self, target: int, source: int, size: int, stream: int = 0) -> None:  # noqa: N802
         ctypes.memmove(target, source, size)
 
-    def _cuMemcpyDtoH(self, target: int, source: int, size: int) -> None:  # noqa: N802
-        ctypes.memmove(target, source, size)
-
-    def _cuMemcpyHtoDAsync(self, target: int, source: int, size: int, stream: int) -> None:  # noqa: N802
-        ctypes.memmove(target, source, size)
-
-    def _cuMemcpyDtoHAsync(self, target: int, source: int, size: int, stream: int) -> None:  # noqa: N802
-        ctypes.memmove(target, source, size)
+    _cuMemcpyDtoH = _cuMemcpyHtoDAsync = _cuMemcpyDtoHAsync = _cuMemcpyHtoD  # noqa: N815
 
     def _cuMemsetD8Async(self, address: int, value: int, size: int, stream: int) -> None:  # noqa: N802
         ctypes.memset(address, value, size)

@@ -154,23 +154,6 @@ def test_columns_of_dcds_give_the_address_back(number, geometry):
     assert found == number
 
 
-@needs_cuda
-@pytest.mark.parametrize(("bits", "big", "peers"), [(7, 6, 100), (6, 2, 300)], ids=["hosts", "combinations"])
-def test_dcds_on_a_gpu(bits, big, peers):
-    """An array has more hot columns than a simulated block has threads; in the second case all combinations pass."""
-    geometry = TINY._replace(column_bits=bits)
-    on_cpu, on_gpu = (Dcds(geometry=geometry, device=where, threads=2) for where in ("cpu", "cuda"))
-    hosts, others = crowd(5, big, 12, peers)
-    oracle = filled(on_gpu, naive.Dcds(*geometry, DEFAULT_KEY), hosts, others)
-    on_cpu.update(hosts, others)
-    assert_columns(on_gpu, oracle, geometry.edges)
-    expected = searched(on_cpu, 80)
-    assert {mangled(host) for host in hosts[: big * peers].tolist()} <= expected.keys()
-    assert searched(on_gpu, 80) == expected
-    assert on_gpu.super_hosts(80).to_dict() == on_cpu.super_hosts(80).to_dict()  # Counters are reset.
-    assert on_gpu.estimate(int(hosts[0])) == on_cpu.estimate(int(hosts[0]))
-
-
 # VBFA
 
 
@@ -212,19 +195,38 @@ def test_vbfa_stores_and_finds_what_is_published(plain):
             assert number == round(256 * math.log(256 / (256 - len(rows))) - delta)
 
 
+# Both on a GPU
+
+FEW = vbfa.Geometry(8, 3, 6)  # windows of one byte, which do not overlap: few columns
+ON_GPU = {  # rival, geometry, hosts of `crowd` (big, small, peers), threshold
+    # An array has more hot columns than a simulated block has threads; in the second case all combinations pass.
+    "dcds": (Dcds, TINY._replace(column_bits=7), (6, 12, 100), 80),
+    "dcds, combinations": (Dcds, TINY, (2, 12, 300), 80),
+    "vbfa": (Vbfa, FEW, (3, 99, 60), 30),
+    "vbfa, plain": (Vbfa, FEW._replace(mangled=0), (3, 99, 60), 30),
+}
+
+
 @needs_cuda
-@pytest.mark.parametrize("plain", [1, 0], ids=["mangled", "plain"])
-def test_vbfa_on_a_gpu(plain):
-    geometry = vbfa.Geometry(8, 3, 6, plain)  # windows of one byte, which do not overlap: few columns
-    on_cpu, on_gpu = (Vbfa(geometry=geometry, device=where, threads=2) for where in ("cpu", "cuda"))
-    hosts, peers = crowd(5, 3, 99, peers=60)
-    oracle = filled(on_gpu, vbfa_oracle(geometry), hosts, peers)
+@pytest.mark.parametrize("case", ON_GPU)
+def test_columns_on_a_gpu(case):
+    kind, geometry, (big, small, count), threshold = ON_GPU[case]
+    on_cpu, on_gpu = (kind(geometry=geometry, device=where, threads=2) for where in ("cpu", "cuda"))
+    hosts, peers = crowd(5, big, small, count)
     on_cpu.update(hosts, peers)
-    assert_columns(on_gpu, oracle, geometry.cube.edges, STORED)
-    expected = searched(on_cpu, 30)
-    assert searched(on_gpu, 30) == expected
-    assert {oracle.rotated(oracle.address(host)) for host in hosts[:180].tolist()} <= expected.keys()
-    assert on_gpu.super_hosts(30).to_dict() == on_cpu.super_hosts(30).to_dict()
+    if kind is Dcds:
+        oracle = filled(on_gpu, naive.Dcds(*geometry, DEFAULT_KEY), hosts, peers)
+        assert_columns(on_gpu, oracle, geometry.edges)
+        known = {mangled(host) for host in hosts[: big * count].tolist()}
+    else:
+        oracle = filled(on_gpu, vbfa_oracle(geometry), hosts, peers)
+        assert_columns(on_gpu, oracle, geometry.cube.edges, STORED)
+        known = {oracle.rotated(oracle.address(host)) for host in hosts[: big * count].tolist()}
+    expected = searched(on_cpu, threshold)
+    assert known <= expected.keys()
+    assert searched(on_gpu, threshold) == expected
+    assert on_gpu.super_hosts(threshold).to_dict() == on_cpu.super_hosts(threshold).to_dict()  # Counters are reset.
+    assert on_gpu.estimate(int(hosts[0])) == on_cpu.estimate(int(hosts[0]))
     cuda, before = device.import_cuda(), on_gpu.arrays()["bits"]
     on_gpu.update(cuda.to_device(hosts[:50]), cuda.to_device(peers[:50]))  # repeats known pairs, from the GPU
     assert np.array_equal(on_gpu.arrays()["bits"], before)
