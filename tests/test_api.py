@@ -61,7 +61,7 @@ def test_the_example_as_it_is_written(tmp_path: Path) -> None:
     cube = sh.Cube(memory="1MiB", device="auto")
     cube.update(hosts, peers)
     other = sh.Cube(memory="1MiB", device="auto")
-    other.update(*pairs(2000, "10.1.2.4"))
+    other.update(sh.PairBatch(*pairs(2000, "10.1.2.4")))
     cube.merge(other)
     found = cube.super_hosts(threshold=1024)
     assert [found.hosts.dtype, found.peers.dtype, found.saturated.dtype] == [np.uint32, np.int64, np.bool_]
@@ -95,38 +95,6 @@ def test_the_example_as_it_is_written(tmp_path: Path) -> None:
             assert str(item.host) == "10.1.2.3"
             seen += 1
     assert seen == 1
-
-
-def test_a_batch_of_pairs_is_taken_whole() -> None:
-    a, b = sh.Cube(memory="1MiB"), sh.Cube(memory="1MiB")
-    a.update(*pairs())
-    b.update(sh.PairBatch(*pairs()))
-    assert content(sh.Sketch.of(a)) == content(sh.Sketch.of(b))
-
-
-@pytest.mark.parametrize("detector", [lambda: sh.Cube(memory="1MiB"), sh.Exact], ids=["cube", "exact"])
-def test_columns_that_cannot_be_pairs(detector: Any) -> None:
-    one, hosts = detector(), np.zeros(3, np.uint32)
-    for arguments, message in (
-        ((hosts,), "hosts and peers, or one PairBatch"),
-        ((hosts, hosts[:2]), "3 hosts but 2 peers"),
-        ((np.zeros((3, 2), np.uint64), hosts), "hosts have 128 bits, but this .* takes 32-bit hosts"),
-        ((hosts.astype(np.int32) - 1, hosts), "hosts, row 0: -1 is negative"),
-        ((hosts, hosts.astype(float)), r"peers, row 0: 0.0 \(float64\) is not an integer"),
-        ((np.zeros((3, 3), np.uint64), hosts), r"hosts: uint64 \(3, 3\)"),
-    ):
-        with pytest.raises(sh.UsageError, match=message):
-            one.update(*arguments)
-    one.update(hosts[:0], hosts[:0])
-    assert len(one.super_hosts(1000)) == 0
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_an_empty_exact_detector(threads: int) -> None:
-    for bits in (32, 64, 128):
-        detector = sh.Exact(key_bits=bits, threads=threads)
-        assert list(detector.super_hosts(1)) == list(detector.top(3)) == []
-        assert detector.estimate(5).peers == 0
 
 
 @pytest.mark.parametrize("threshold", [0, -1, 0.5, float("nan")])
@@ -311,16 +279,12 @@ def test_synthetic_traffic_and_its_answer(made: Any, tmp_path: Path, run: Run) -
     truth = {row["host"]: row["peers"] for row in made.truth if row["side"] == "inner" and row["peers"] >= 1024}
     assert {str(row.host): row.peers for row in window} == truth
     sh.synth(made.path, flows=20_000, packets="40k", super_hosts=5, window="1m")  # its own files are overwritten
-
-
-def test_a_foreign_file_is_overwritten_only_by_force(tmp_path: Path) -> None:
-    path = tmp_path / "a.pcap"
-    path.write_text("precious")
+    other.write_text("precious")
     with pytest.raises(sh.UsageError, match="force=True overwrites it"):
-        sh.synth(path, flows=100, packets=100, super_hosts=0)
-    assert path.read_text() == "precious"
-    sh.synth(str(path), flows=100, packets=100, super_hosts=0, force=True)
-    assert path.read_bytes() != b"precious"
+        sh.synth(other, flows=100, packets=100, super_hosts=0)
+    assert other.read_text() == "precious"
+    sh.synth(str(other), flows=100, packets=100, super_hosts=0, force=True)
+    assert other.read_bytes() != b"precious"
 
 
 def test_a_calibration_is_that_of_the_command(made: Any, run: Run) -> None:

@@ -69,6 +69,8 @@ FAULTS: dict[str, tuple[tuple[Any, ...], str]] = {
     ),
     "bytes": (([b"1.1.1.1", b"abc"], [1, 2]), "hosts, row 1: 'abc' is not an address"),
     "length": (([1], [1, 2]), "update: 1 host but 2 peers"),
+    "one column": ((np.zeros(3, np.uint32),), "update: peers are missing; pass hosts and peers, or one PairBatch"),
+    "three words": ((np.zeros((3, 3), np.uint64), [1]), "hosts: uint64 (3, 3) is not a column of addresses; " + FORMS),
     "one address": (("1.1.1.1", "1.1.1.2"), "hosts: str is not a column; pass an array, a list or a series"),
     "one number": ((1, 2), "hosts: int is not a column; pass an array, a list or a series"),
     "Arrow floats": ((pa.array([1.5]), [1]), f"hosts: Arrow's double {ARROW}"),
