@@ -15,9 +15,9 @@ from superhosts.core.hashing import fingerprint, secret_of
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted
 from superhosts.core.times import shown_time
-from superhosts.core.units import format_size, parse_share, parse_size
-from superhosts.lab.calibrate import Calibration, Trial, cubes_around, judge, thresholds_below
-from superhosts.lab.experiment import Panels, why_nothing
+from superhosts.core.units import format_size, parse_share
+from superhosts.lab.calibrate import Calibration, Trial, cube_panels, judge
+from superhosts.lab.experiment import why_nothing
 from superhosts.lab.figures import draw_calibration
 from superhosts.lab.scores import percent
 from superhosts.lab.sheet import key_words, prepare_file
@@ -30,10 +30,7 @@ def calibrate(options: Calibrate) -> None:
     prepare_file(options.plot)
     errors = ReportedErrors()
     settings = make_settings(options, key=given_key(options.key_file))
-    size, key = parse_size(settings.memory), settings.key
-    share = parse_share(options.error)
-    exact = {} if settings.exact is None else {"exact": settings.exact}
-    panels = Panels(cubes_around(size, key=key, device=options.device, **exact), settings)
+    share, panels = parse_share(options.error), cube_panels(settings)
     progress = ScanProgress()
     sources = open_inputs(options.inputs, errors.add, tables=options.tables)
     run = panels.run(sources, on_error=errors.add, on_progress=progress.step)
@@ -42,8 +39,7 @@ def calibrate(options: Calibrate) -> None:
         progress.busy(f"window {shown_time(window.start)}: {counted(hosts, 'host')} …")  # which may take a while
 
     with progress.of(run):
-        thresholds = thresholds_below(options.threshold)
-        result = judge(run, panels, error=share, thresholds=thresholds, on_window=show)
+        result = judge(run, panels, error=share, on_window=show)
     summarise(run.counters)
     warn_of_wrong_inner(run.counters)
     if not result.windows:
@@ -55,7 +51,7 @@ def calibrate(options: Calibrate) -> None:
     else:
         _print(result)
     if options.plot is not None:
-        _draw(result, options.plot, key_words([fingerprint(secret_of(key))]))
+        _draw(result, options.plot, key_words([fingerprint(secret_of(settings.key))]))
     fail_with(errors.found)
 
 

@@ -24,7 +24,7 @@ from superhosts.errors import InputError, ThresholdWarning, UsageError
 from superhosts.lab.experiment import Makers, Panels, why_nothing
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, joined, known, score
 from superhosts.pipeline.scan import Scan
-from superhosts.pipeline.settings import settings_of
+from superhosts.pipeline.settings import Settings, settings_of
 from superhosts.sources.open import Name, open_inputs
 from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions
@@ -176,10 +176,9 @@ def calibrate(
     settings = settings_of(locals())
     names = [inputs] if isinstance(inputs, Name) else list(inputs)
     share = parse_share(error)
-    given = {} if exact is None else {"exact": exact}
-    panels = Panels(cubes_around(parse_size(memory), key=key, device=device, **given), settings)
+    panels = cube_panels(settings)
     run = panels.run(open_inputs(names, tables=TableOptions(format, as_map(map), time)))
-    result = judge(run, panels, error=share, thresholds=thresholds_below(threshold))
+    result = judge(run, panels, error=share)
     if not result.windows:
         raise InputError(
             f"nothing to judge: {why_nothing(run.counters)}", file=", ".join([str(name) for name in names])
@@ -195,13 +194,14 @@ def sizes_around(memory: int) -> list[int]:
     return [size for size in (memory // 4, memory // 2, memory, 2 * memory) if size >= LEAST_MEMORY or size == memory]
 
 
-def cubes_around(memory: int, **options: Any) -> Callable[[int], Makers[Cube]]:
-    """Return a function that makes the cubes to try, for hosts of this many bits."""
+def cube_panels(settings: Settings) -> Panels[Cube]:
+    """Return panels of cubes with the memory of the settings and with others around it."""
 
     def makers(key_bits: int) -> Makers[Cube]:
-        return {str(size): partial(Cube, size, key_bits=key_bits, **options) for size in sizes_around(memory)}
+        cube = partial(Cube, key_bits=key_bits, key=settings.key, device=settings.device, exact=settings.exact)
+        return {str(size): partial(cube, size) for size in sizes_around(parse_size(settings.memory))}
 
-    return makers
+    return Panels(makers, settings)
 
 
 class _Crowd(NamedTuple):
@@ -217,16 +217,15 @@ def judge(
     panels: Panels[Cube],
     *,
     error: float,
-    thresholds: Sequence[float],
     on_window: Callable[[Window, int], None] | None = None,
 ) -> Calibration:
-    """Run cubes over inputs and compare them with the exact answer. `cubes_around` makes the cubes of the panels.
+    """Run cubes over inputs and compare them with the exact answer.
 
     `on_window` gets every window and its number of hosts before the cubes are searched.
     """
     threshold, memory = run.settings.selection.threshold or float(defaults.THRESHOLD), parse_size(run.settings.memory)
     result = Calibration(threshold, memory, error, [Trial(size) for size in sizes_around(memory)])
-    asked = list(dict.fromkeys((threshold, *thresholds)))
+    asked = [threshold, *thresholds_below(threshold)]
     crowds: dict[float, _Crowd] = {}
     seen = set()
     for window, panel in panels.of(run):
