@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from superhosts.cli._completion import DURATIONS
 from superhosts.cli._config import use_config
 from superhosts.cli._declaration import arg, flag, opt, options
+from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import check_window, one_of, parse_at_least_one, split_commas
 from superhosts.core import defaults
 from superhosts.core.device import check_device
@@ -489,6 +491,7 @@ class TimeOptions:
 
 @options("Service")
 class ServiceOptions:
+    around: ClassVar = (sighup_held,)
     metrics: str | None = opt(
         "HOST:PORT",
         "Answer there, over HTTP: /metrics for Prometheus, /healthz and /readyz. :9105 answers this machine only, "

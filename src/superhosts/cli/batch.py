@@ -13,11 +13,11 @@ from superhosts.cli._progress import Progress
 from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._summary import CountersOutput, RunTotals, tell_end, windows_text
 from superhosts.cli.usage.fleet import Batch as BatchOptions
-from superhosts.core.files import copy_synced, rename_durably, sync_folder
+from superhosts.core.files import copy_synced, output_errors, replacing, sync_folder
 from superhosts.core.text import counted
 from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole
-from superhosts.errors import DeviceWarning, OutputError, SketchFileError, SuperhostsError, UsageError
+from superhosts.errors import DeviceWarning, SketchFileError, SuperhostsError, UsageError
 from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepare
 from superhosts.output.console import fail_with, say, say_traceback, show_tracebacks
 from superhosts.output.destination import Destinations, RunKind
@@ -114,28 +114,21 @@ def _tell(error: SuperhostsError, verbose: bool) -> None:
 
 def save_window(result: BatchWindow, path: Path, settings: Settings) -> bool:
     """Save the sketch of a window; return True if it was merged with what an earlier run saved of window and site."""
-    if path.exists():
+    is_merged = path.exists()
+    if is_merged:
         whole = Sketch()
         whole.merge_file(result.path, key=settings.key)
         merge_saved(whole, path, settings)
         whole.save(path)
-        sync_folder(path.parent)
-        return True
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.unlink(missing_ok=True)
-        if not is_whole(result.path):
-            raise SketchFileError(
-                "damaged since it was written; the same command makes it again", file=str(result.path)
-            )
-        if not _link(result.path, temporary):
-            copy_synced(result.path, temporary)
-        rename_durably(temporary, path)  # before the work folder is removed
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
-    return False
+    else:
+        with output_errors(path), replacing(path, private=True) as temporary:
+            if not is_whole(result.path):
+                damaged = "damaged since it was written; the same command makes it again"
+                raise SketchFileError(damaged, file=str(result.path))
+            if not _link(result.path, temporary):
+                copy_synced(result.path, temporary)
+    sync_folder(path.parent)  # before the work folder is removed
+    return is_merged
 
 
 def _link(path: Path, other: Path) -> bool:
@@ -146,6 +139,7 @@ def _link(path: Path, other: Path) -> bool:
     """
     if path.stat().st_mode & 0o077:
         return False
+    other.unlink()
     try:
         os.link(path, other)
     except OSError:

@@ -23,11 +23,10 @@ from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Top
 from superhosts.cli.web import REST, folder_view
-from superhosts.core.notices import ERROR, Notice
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.jit.compilation import before_compiling
-from superhosts.output.console import OUT_OF_MEMORY, ReportedErrors, fail_with, say, use_log
+from superhosts.output.console import OUT_OF_MEMORY, ReportedErrors, fail_with, say, say_traceback, use_log
 from superhosts.output.destination import Destinations
 from superhosts.output.names import Annotator
 from superhosts.output.report import Report
@@ -152,8 +151,7 @@ class LiveFeed(View):
         except MemoryError:
             self.errors.add(SuperhostsError(OUT_OF_MEMORY))
         except Exception as error:
-            for line in traceback.format_exc().splitlines():
-                say(Notice(line, "traceback", ERROR))
+            say_traceback(traceback.format_exc())
             self.errors.add(SuperhostsError(f"counting has failed ({error!r}): please report this"))
         finally:  # or the screen would say that it is live
             self._ended = str(self.errors.found[-1]) if self.errors.found else ENDED

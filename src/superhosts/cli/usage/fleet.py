@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import MISSING
 from pathlib import Path
-from typing import ClassVar
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import arg, flag, opt, options
-from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import parse_at_least_one, split_commas
 
 LOCAL = "nats://127.0.0.1:4222"
@@ -60,7 +58,6 @@ class Edge(
         superhosts edge netflow://0.0.0.0:2055 --site ams --to s3://fleet/sketches
     """
 
-    around: ClassVar = (sighup_held,)
     inputs: list[str] = common.INPUT(
         help=f"{common.INPUTS} A folder is followed: files that a program that captures or logs adds to it are read. "
         "Without any input, only what waits in the spool is sent.",
@@ -189,7 +186,6 @@ class Hub(
         superhosts hub --sites ams,fra,nyc --archive archive --web :8105
     """
 
-    around: ClassVar = (sighup_held,)
     state: Path = common.STATE
     site: str = common.SITE(help="Name of this hub, in its archive and at the upstream hub.", default="hub")
     sites: list[str] = opt(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import flag, opt, options
-from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import split_commas
 
 
@@ -79,7 +77,6 @@ class Watch(
         superhosts watch live:eth0 --inner private --save sketches --web :8105
     """
 
-    around: ClassVar = (sighup_held,)
     inputs: list[str] = common.INPUT(help=f"{common.INPUTS} A folder is followed, as new files come.")
     memory_total: str | None = common.MEMORY_TOTAL
     grace: str = common.LIVE_GRACE
