@@ -24,9 +24,9 @@ def test_a_column_for_each_thread() -> None:
     profile = Profile(2.0, {"MainThread": main, "read /a/long/path/of/traffic.pcap": {"wait": Spent(1.5)}})
     assert list(profile_lines(profile)) == [
         "where the time went: 2.000 s, 2 threads",
-        "stage  MainThread  read …f/traffic.pcap  total    CPU  share           rate",
+        "stage  MainThread  read …f/traffic.pcap  total    CPU  share             rate",
         "start       0.500                 0.000  0.500  0.250    20%",
-        "walk        1.250                 0.000  1.250  1.000    80%  4 M packets/s",
+        "walk        1.250                 0.000  1.250  1.000    80%  4.0 M packets/s",
         "wait        0.000                 1.500  1.500",
         "most work: walk (80%)",
     ]

@@ -78,17 +78,10 @@ def _roles(profile: Profile) -> dict[str, list[dict[str, Spent]]]:
 
 def _total(profile: Profile, name: str, spent: Spent) -> list[str]:
     cpu = f"{spent.cpu:.3f}" if spent.cpu else ""
-    rate = _rate(spent.amount / spent.seconds, STAGES[name]) if spent.amount and spent.seconds else ""
+    known = spent.amount and spent.seconds
+    rate = f"{short_rate(spent.amount / spent.seconds)} {STAGES[name]}/s" if known else ""
     share = "" if name == WAITING else f"{profile.share(name):.0%}"
     return [f"{spent.seconds:.3f}", cpu, share, rate]  # the share is that of the processor time
-
-
-def _rate(each_second: float, unit: str) -> str:
-    for prefix in ("", "k ", "M "):
-        if each_second < 999.5:
-            return f"{each_second:.3g} {prefix}{unit}/s"
-        each_second /= 1000
-    return f"{each_second:.3g} G {unit}/s"
 
 
 def _shortened(thread: str) -> str:

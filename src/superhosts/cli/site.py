@@ -17,7 +17,7 @@ from superhosts.cli.usage.fleet import SiteEnroll, SiteList, SiteRevoke, SiteRot
 from superhosts.core.files import output_errors, write_private
 from superhosts.core.keys import ChosenKey, find_key
 from superhosts.core.text import printable
-from superhosts.core.times import iso_time
+from superhosts.core.times import age_text, iso_time
 from superhosts.core.units import SECOND, format_size
 from superhosts.fleet.nats.enrolment import (
     Enrolment,
@@ -118,16 +118,6 @@ def remarks(rows: list[Row]) -> Iterator[str]:
 
 def _or_missing(value: Any, show: Any) -> str:
     return MISSING if value is None else show(value)
-
-
-def age_text(seconds: float) -> str:
-    """Return an age in its largest unit: 12 s, 5 min, 3.2 h, 4 d."""
-    sign, size = ("-" if seconds < 0 else ""), abs(seconds)
-    if size < 120:
-        return f"{sign}{size:.0f} s"
-    if size < 7200:
-        return f"{sign}{size / 60:.0f} min"
-    return f"{sign}{size / 3600:.1f} h" if size < 48 * 3600 else f"{sign}{size / 86400:.0f} d"
 
 
 STALE = 60.0  # seconds after which a status says that its hub does not run

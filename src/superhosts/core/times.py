@@ -82,6 +82,16 @@ def compact_time(nanoseconds: int) -> str:
     return iso_time(nanoseconds).replace("-", "").replace(":", "")
 
 
+def age_text(seconds: float) -> str:
+    """Return an age in its largest unit: 12 s, 5 min, 3.2 h, 4 d."""
+    sign, size = ("-" if seconds < 0 else ""), abs(seconds)
+    if size < 120:
+        return f"{sign}{size:.0f} s"
+    if size < 7200:
+        return f"{sign}{size / 60:.0f} min"
+    return f"{sign}{size / 3600:.1f} h" if size < 48 * 3600 else f"{sign}{size / 86400:.0f} d"
+
+
 def window_name(window: Window) -> str:
     """Return a window's name, START-LENGTH, as file names contain it: 20261114T120000Z-5m."""
     return f"{compact_time(window.start)}-{format_duration(window.end - window.start)}"

@@ -12,7 +12,7 @@ from rich.text import Text
 from superhosts.core.hosttable import interval_text, peers_text
 from superhosts.core.pairs import Window
 from superhosts.core.text import at_least, counted, printable, short_count
-from superhosts.core.times import shown_time, shows_local, window_cell
+from superhosts.core.times import age_text, shown_time, shows_local, window_cell
 from superhosts.core.units import SECOND, format_size
 from superhosts.sketch.evidence.summary import service_text
 from superhosts.ui.top.drawing import BAR_STYLE, BOLD, DIM, WARNING, Band, chart, cut, highest, placed, sparkline
@@ -70,7 +70,9 @@ def _link(snapshot: Snapshot | None, lost: str, where: Where) -> Text:
     if is_live(snapshot):
         return Text("● live", "green")
     newest = span_of(snapshot.summary.get("newest") or {})
-    return Text("● newest" if newest is None else f"● newest, {age_text(now_of(snapshot) - newest[1])} ago", DIM)
+    return Text(
+        "● newest" if newest is None else f"● newest, {age_text(max(now_of(snapshot) - newest[1], 0.0))} ago", DIM
+    )
 
 
 def now_of(snapshot: Snapshot) -> float:
@@ -81,14 +83,6 @@ def now_of(snapshot: Snapshot) -> float:
 def is_live(snapshot: Snapshot) -> bool:
     until = snapshot.summary.get("live_until")  # None: an earlier release
     return bool(snapshot.summary.get("live")) and (until is None or now_of(snapshot) < until)
-
-
-def age_text(seconds: float) -> str:
-    seconds = max(seconds, 0.0)
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def windows_back(snapshot: Snapshot, wanted: Span | None) -> int:
@@ -425,7 +419,7 @@ def _site_item(site: Json, now: float) -> Item:
 
 
 def _age(moment: Any, now: float) -> str:
-    return MISSING if _known(moment) is None else age_text(now - moment)
+    return MISSING if _known(moment) is None else age_text(max(now - moment, 0.0))
 
 
 def _number(value: Any) -> str:
