@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,20 @@ def make(name: str, bits: int = 32, seed: int = 1, **options: Any) -> Any:
     return detector
 
 
+PARTS = {sh.Part(4): 32, sh.Part(6): 64, sh.Part(4, "outer", "in"): 32}
+
+
 def bundle(
-    site: str = "ams", start: int = 0, seed: int = 1, make_part: Callable[..., Any] = make, **options: Any
+    site: str = "ams",
+    start: int = 0,
+    seed: int = 1,
+    make_part: Callable[..., Any] = make,
+    parts: Iterable[sh.Part] = PARTS,
+    **options: Any,
 ) -> Any:
     sketch = sh.Sketch(window=sh.Window(start, start + 300), site=site)
-    for part, bits in ((sh.Part(4), 32), (sh.Part(6), 64), (sh.Part(4, "outer", "in"), 32)):
-        sketch.parts[part] = make_part("tiny", bits, seed + bits, **options)
+    for part in parts:
+        sketch.parts[part] = make_part("tiny", PARTS[part], seed + PARTS[part], **options)
         sketch.entries.append(
             {"site": site, "start": start, "end": start + 300, **part._asdict(), "packets": 300 + seed}
         )

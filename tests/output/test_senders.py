@@ -27,14 +27,16 @@ from needs import needed
 from processes import free_port
 from receivers import Receiver
 from superhosts.core.pairs import Window
+from superhosts.core.results import SuperHost
 from superhosts.errors import UsageError
 from superhosts.output.records import Batch, batches_of
 from superhosts.output.registry import SENDERS, load_sender
-from superhosts.output.report import Report
+from superhosts.output.report import Report, make_rows
 from superhosts.output.senders import PermanentError, Sender, TemporaryError
 from waiting import DEADLINE, wait_for
 
 NOON = 1_794_657_600 * 10**9
+WINDOW = Window(NOON, NOON + 300 * 10**9)
 HEADER = re.compile(
     r"<(?P<pri>\d{1,3})>1 (?P<time>\S+) (?P<host>\S+) (?P<app>\S+) (?P<pid>\S+) (?P<msgid>\S+) "
     r'(?P<data>\[(?P<sdid>[^ =\]"]+)(?P<params>(?: [^ =\]"]+="(?:[^"\\\]]|\\.)*")*)\]) (?P<msg>.*)',
@@ -42,27 +44,14 @@ HEADER = re.compile(
 )
 
 
-def row(host: str, peers: int | None = 4120, **more: Any) -> dict[str, Any]:
-    return {
-        "window_start": "2026-11-14T12:00:00Z",
-        "window_end": "2026-11-14T12:05:00Z",
-        "host": host,
-        "family": 4,
-        "side": "inner",
-        "direction": "out",
-        "peers": peers,
-        "peers_low": 4043,
-        "peers_high": None if peers is None else 4197,
-        "exact": False,
-        "saturated": peers is None,
-        "detector": "cube",
-        **more,
-    }
+def row(host: Any, peers: int | None = 4120, **more: Any) -> dict[str, Any]:
+    found = SuperHost(host, peers, 4043, None if peers is None else 4197, False, peers is None, detector="cube")
+    (made,) = make_rows(WINDOW, [found])
+    return {**made, "direction": "out", **more}
 
 
 def batch(*rows: dict[str, Any], site: str = "ams") -> Batch:
-    window = Window(NOON, NOON + 300 * 10**9)
-    (made,) = batches_of(Report(rows=rows or [row("10.0.0.7")], window=window, title="2 hosts"), site)
+    (made,) = batches_of(Report(rows=rows or [row("10.0.0.7")], window=WINDOW, title="2 hosts"), site)
     return made
 
 
