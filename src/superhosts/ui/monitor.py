@@ -166,15 +166,18 @@ def of_destinations(**purposes: Sequence[Destination]) -> Iterator[Metric]:
         yield _metric(kind, name, help, DESTINATION, [(labels, each[key]) for labels, each in values])
 
 
-def of_sites(sites: Sites) -> Iterator[Metric]:
-    yield _gauge("sites_reporting", "Sites in the last window.", len(sites.reporting))
-    yield _gauge("sites_missing", "Sites that the last window lacked.", len(sites.missing))
+def of_sites(last: LastWindow, taken: Mapping[str, float]) -> Iterator[Metric]:
+    """Yield metrics of the sites of a hub; `taken`: when a sketch of each was accepted last."""
+    yield _gauge("sites_reporting", "Sites in the last window.", len(last.reporting))
+    yield _gauge("sites_missing", "Sites that the last window lacked.", len(last.missing))
     help = "1 if the site was in the last window, 0 if it was missing."
-    present = [((site,), float(is_there)) for site, is_there in sites.present()[:MOST_SITES]]
-    yield _metric(GAUGE, "site_reporting", help, ("site",), present)
+    present = [((site,), 0.0) for site in sorted(last.missing)] + [((site,), 1.0) for site in sorted(last.reporting)]
+    yield _metric(GAUGE, "site_reporting", help, ("site",), present[:MOST_SITES])
     help = "When the last sketch of the site was accepted, since the start of the hub."
-    seen = [((site,), when) for site, when in sites.seen()[:MOST_SITES]]
-    yield _metric(GAUGE, "site_last_seen_timestamp_seconds", help, ("site",), seen)
+    seen = sorted(taken.items(), key=lambda item: -item[1])
+    yield _metric(
+        GAUGE, "site_last_seen_timestamp_seconds", help, ("site",), [((site,), at) for site, at in seen[:MOST_SITES]]
+    )
 
 
 def of_roster(roster: Roster) -> Iterator[Metric]:
@@ -215,13 +218,24 @@ class LastWindow:
         self.at: float | None = None  # when it was closed, in seconds since 1970
         self.window: Window | None = None
         self.parts: dict[Part, PartState] = {}
+        self.reporting: Sequence[str] = ()  # sites that took part in it; none but of a hub
+        self.missing: Sequence[str] = ()  # sites that it lacked; before the first one, those that were named
         self._wall = wall
 
-    def note(self, window: Window, hosts: int, *, is_new: bool = True) -> None:
+    def note(
+        self,
+        window: Window,
+        hosts: int,
+        *,
+        is_new: bool = True,
+        reporting: Sequence[str] = (),
+        missing: Sequence[str] = (),
+    ) -> None:
         """Note a window that has closed. One that is reported again (not `is_new`) is not counted."""
         self.closed += is_new
         if self.window is None or window.end >= self.window.end:
             self.window, self.hosts, self.at = window, hosts, self._wall()
+            self.reporting, self.missing = tuple(reporting), tuple(missing)
 
     def note_sketch(self, sketch: Sketch) -> None:
         self.parts = states_of(sketch)
@@ -234,30 +248,6 @@ class LastWindow:
     @property
     def seconds(self) -> float | None:
         return (self.window.end - self.window.start) / SECOND if self.window is not None else None
-
-
-class Sites:
-    """Which sites of a hub took part in its last window, and when a sketch of each was accepted. Any thread reads."""
-
-    def __init__(self, taken: Callable[[], Mapping[str, float]], expected: Sequence[str] = ()) -> None:
-        """`taken` returns when a sketch of each site was accepted last. `expected`: the sites that were named."""
-        self.reporting: Sequence[str] = ()
-        self.missing: Sequence[str] = tuple(expected)
-        self._taken = taken
-        self._end = 0
-
-    def note(self, window: Window | None, reporting: Sequence[str], missing: Sequence[str]) -> None:
-        """Note a report. One of an earlier window changes nothing."""
-        end = 0 if window is None else window.end
-        if end >= self._end:
-            self._end, self.reporting, self.missing = end, tuple(reporting), tuple(missing)
-
-    def present(self) -> list[tuple[str, bool]]:
-        return [(site, False) for site in sorted(self.missing)] + [(site, True) for site in sorted(self.reporting)]
-
-    def seen(self) -> list[tuple[str, float]]:
-        """Return each site of which a sketch was accepted, and when, the last one first."""
-        return sorted(self._taken().items(), key=lambda item: -item[1])
 
 
 class Monitor:
@@ -381,20 +371,21 @@ def observe_hub(
     windows = Backlog("windows of earlier runs that are reported", hub.due, tell)
     arrived = Backlog("what waited on the link at the start", receiver.earlier, tell)
     monitor.on_beat += [windows.tell, arrived.tell, intake.roster.log.flush]
-    sites = Sites(intake.roster.taken, hub.settings.sites)
+    last = monitor.last
+    last.missing = tuple(hub.settings.sites)
 
     def note(report: HubReport) -> None:
         if report.window is not None:
-            sites.note(report.window, report.sites, report.missing)
-            monitor.last.note(report.window, len(report.rows), is_new=report.revision == 1)
+            took_part = {"reporting": report.sites, "missing": report.missing}
+            last.note(report.window, len(report.rows), is_new=report.revision == 1, **took_part)
 
     hub.on_report = note
     if monitor.is_asked:
         hub.reporter.on_union = monitor.last.note_sketch
     monitor.health.look_at(lambda: why_no_link(receiver.counters))
-    monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(sites.missing) or 'none'}"
+    monitor.status = lambda: f"{counted(hub.counters.reports, 'report')}; missing: {', '.join(last.missing) or 'none'}"
     return [
-        partial(of_sites, sites),
+        lambda: of_sites(last, intake.roster.taken()),
         partial(of_roster, intake.roster),
         lambda: of_hub(hub, intake, len(store.windows())),
         partial(of_link, receiver.counters, windows=windows, link=arrived),

@@ -13,7 +13,7 @@ from superhosts.pipeline.network import REASONS
 from superhosts.pipeline.scan import Counters
 from superhosts.ui.endpoint import STARTING, Health
 from superhosts.ui.folder import PartState, state_of
-from superhosts.ui.monitor import MOST_SITES, PREFIX, LastWindow, Sites, of_scan, of_sites, why_no_link
+from superhosts.ui.monitor import MOST_SITES, PREFIX, LastWindow, of_scan, of_sites, why_no_link
 
 
 def test_a_loop_that_stands_still_is_dead_until_it_moves_again() -> None:
@@ -76,13 +76,10 @@ def test_a_window_that_is_reported_again_counts_once_and_an_older_one_is_not_the
 
 
 def test_a_late_report_of_an_earlier_window_says_nothing_about_the_sites_of_now() -> None:
-    heard = {"ams": 5.0, "fra": 9.0}
-    sites = Sites(lambda: heard, ("ams", "fra", "nyc"))
-    assert sites.present() == [("ams", False), ("fra", False), ("nyc", False)]
-    sites.note(Window(300, 600), ["ams", "fra"], ["nyc"])
-    sites.note(Window(0, 300), ["nyc"], ["ams", "fra"])
-    assert sites.present() == [("nyc", False), ("ams", True), ("fra", True)]
-    assert sites.seen() == [("fra", 9.0), ("ams", 5.0)]
+    last = LastWindow()
+    last.note(Window(300, 600), 0, reporting=["ams", "fra"], missing=["nyc"])
+    last.note(Window(0, 300), 0, reporting=["nyc"], missing=["ams", "fra"])
+    assert (last.reporting, last.missing) == (("ams", "fra"), ("nyc",))
 
 
 # Readings that no command of the other tests brings about: losses of flow exports, very many sites.
@@ -114,9 +111,9 @@ def test_losses_are_told_apart_by_where_they_happened() -> None:
 def test_the_sites_of_a_hub_that_anybody_may_send_to_are_bounded() -> None:
     names = [f"site{number:05d}" for number in range(MOST_SITES + 500)]
     heard = {name: float(number) for number, name in enumerate(names)}
-    sites = Sites(lambda: heard)
-    sites.note(Window(0, 300), names[1:], names[:1])
-    found = by_name(of_sites(sites))
+    last = LastWindow()
+    last.note(Window(0, 300), 0, reporting=names[1:], missing=names[:1])
+    found = by_name(of_sites(last, heard))
     assert values(found["sites_reporting"]) == {None: len(names) - 1}
     assert len(found["site_reporting"].samples) == len(found["site_last_seen_timestamp_seconds"].samples) == MOST_SITES
     assert values(found["site_reporting"])[names[0]] == 0  # The missing ones come first.
