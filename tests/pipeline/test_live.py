@@ -40,7 +40,7 @@ from livescans import (
 from superhosts.core.pairs import PacketBlock, Window
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.jit.compilation import compiling, is_compiling
-from superhosts.pipeline.scan import GAPS, GRACE, RunOptions, Scan, scan_options
+from superhosts.pipeline.scan import GRACE, RunOptions, Scan, scan_options
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import Limits
 from superhosts.sources import readers
@@ -298,16 +298,6 @@ def test_empty_windows_by_the_clock(pipe: Pipes, live: Start, tmp_path: Path) ->
     clock.now += 330
     run.until(lambda: len(run.seen) >= 5)
     assert run.seen[:5] == [(0, 4), (1, 0), (2, 0), (3, 0), (4, 3)]
-
-
-def test_empty_windows_of_a_gap_are_the_last_twelve(pipe: Pipes, live: Start) -> None:
-    clock, end = Clock(), pipe()
-    run = live(open_capture(end.path), clock=clock, pace=NO_CLOCK)
-    end.send(some(1500) + some(1500, window=50) + some(1200, window=52))
-    run.gives((0, 1500), *((window, 0) for window in range(50 - GAPS, 50)), (50, 1500))
-    end.close()
-    run.ends()
-    assert run.seen[-2:] == [(51, 0), (52, 1200)]
 
 
 def test_files_and_scans_without_grace_have_no_empty_windows(tmp_path: Path, pipe: Pipes) -> None:

@@ -138,12 +138,6 @@ def spread(count: int, window: int = 0) -> list[int]:
 # Where windows lie
 
 
-@pytest.mark.parametrize("time", [0, NOON, NOON + LENGTH - 1, -1, -LENGTH - 1])
-def test_windows_are_aligned_to_the_epoch(time: int) -> None:
-    start = time // LENGTH * LENGTH
-    assert Run().push([time]).finish().closed == [Window(start, start + LENGTH)]
-
-
 def test_no_packets_no_windows() -> None:
     assert Run().push([]).finish().closed == []
     assert Run(None).push([]).finish().closed == []
@@ -484,14 +478,6 @@ def test_work_grows_with_packets_and_windows_only(name: str, ticks: bool, size: 
 def test_work_does_not_grow_with_the_number_of_inputs() -> None:
     one = work(every(43200, 400), 50)
     work(every(43200, 400), 50, inputs=1000, most=one + 20 * 1000)
-
-
-def test_a_hundred_years_of_windows_of_a_second() -> None:
-    windows = TumblingWindows(SECOND)
-    times = scattered(100, 20_000)
-    closed = [e.window for e in (*windows.push((batch(times),)), *windows.finish()) if isinstance(e, Closed)]
-    assert [window.start // SECOND for window in closed] == sorted({time // SECOND for time in times})
-    assert (windows.late, windows.stray) == (0, 0)
 
 
 MOST = (1 << 63) - 1  # the latest time

@@ -120,6 +120,8 @@ def _folder(options: Top, path: Path) -> Feed:
 
 
 class LiveFeed(View):
+    """A view of inputs that a thread counts, with the open window besides those that have closed."""
+
     def __init__(self, options: Top) -> None:
         if "-" in options.inputs:
             raise UsageError("-: standard input is the keyboard here; superhosts watch reads pipes")
@@ -129,7 +131,8 @@ class LiveFeed(View):
         self._settings = replace(make_settings(options), key=key_for_sketches(options.key_file, saves=False))
         naming = naming_of(options)
         self._outputs = Destinations([board], Annotator(naming) if naming else None)
-        self._shown = BoardView(self._outputs, parse_seconds(options.refresh))
+        self._open = OpenWindow(parse_seconds(options.refresh))
+        self._scan: Scan | None = None
         self._thread = threading.Thread(target=self._run, name="count", daemon=True)
         title = "watch " + ", ".join(dict.fromkeys(source.name for source in self._sources))
         super().__init__(title, board, lambda: self._settings.selection, is_live=True)
@@ -160,8 +163,27 @@ class LiveFeed(View):
     def _count(self) -> None:
         grace = parse_seconds(self._options.grace)
         timing = scan_options(self._sources, self._settings, joins_short=False, grace=grace)
-        how = ScanRun(view=self._shown, quiet=True, run=replace(timing, leaves_open=False))
+        how = ScanRun(view=self, quiet=True, run=replace(timing, leaves_open=False))
         run_scan(self._sources, self._settings, self._outputs, self.errors, how)
+
+    # What `run_scan` tells while it counts (`View` in _progress.py)
+
+    @contextmanager
+    def of(self, run: Scan) -> Iterator[None]:
+        self._scan = run
+        if self._closing.is_set():
+            run.stop()
+        yield
+
+    def step(self, _position: int, _packets: int) -> None:
+        assert self._scan is not None
+        if self._open.ask_if_due(self._scan) and self._open.report is not None:
+            report = self._open.report
+            self._outputs.write(replace(report, notes=[*report.notes, OPEN]))
+
+    def reporting(self, _report: Report) -> AbstractContextManager[object]:
+        """Do nothing: nothing is printed, and the board is a destination."""
+        return nullcontext()
 
     def follow(self, listener: Callable[[], None]) -> None:
         super().follow(listener)
@@ -169,7 +191,8 @@ class LiveFeed(View):
 
     def close(self) -> None:
         super().close()
-        self._shown.stop()
+        if self._scan is not None:
+            self._scan.stop()
         if self._thread.ident is not None:
             self._thread.join(PATIENCE)
 
@@ -188,37 +211,6 @@ def _open_sources(options: Top, errors: ReportedErrors) -> list[Source]:
     if not sources:
         fail_with(errors.found)
     return sources
-
-
-class BoardView:
-    """Puts the open window on the board, besides those that have closed."""
-
-    def __init__(self, outputs: Destinations, refresh: float) -> None:
-        self._outputs, self._open = outputs, OpenWindow(refresh)
-        self._run: Scan | None = None
-        self._is_stopped = False
-
-    @contextmanager
-    def of(self, run: Scan) -> Iterator[None]:
-        self._run = run
-        if self._is_stopped:
-            run.stop()
-        yield
-
-    def step(self, _position: int, _packets: int) -> None:
-        assert self._run is not None
-        if self._open.ask_if_due(self._run) and self._open.report is not None:
-            report = self._open.report
-            self._outputs.write(replace(report, notes=[*report.notes, OPEN]))
-
-    def reporting(self, _report: Report) -> AbstractContextManager[object]:
-        """Do nothing: nothing is printed, and the board is a destination."""
-        return nullcontext()
-
-    def stop(self) -> None:
-        self._is_stopped = True
-        if self._run is not None:
-            self._run.stop()
 
 
 NO_TERMINAL = (

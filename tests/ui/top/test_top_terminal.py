@@ -95,10 +95,11 @@ def test_a_state_folder_of_a_hub_without_colours_and_a_signal(archive: Path) -> 
 def test_a_file_that_grows(tmp_path: Path) -> None:
     frames = three_windows()
     half = len(frames) // 2
-    path = write(tmp_path / "a.pcap", frames[:half])
+    path, labels = write(tmp_path / "a.pcap", frames[:half]), tmp_path / "labels.csv"
+    labels.write_text("10.0.0.7/32,[b]camera[/b]\n")
     options = ("--inner", "10.0.0.0/8", "--window", "5m", "--threshold", "300", "--key-file", "public")
-    with Top(path, *options, "--refresh", "1s") as top:
-        top.until("10.0.0.7", "1,500", "22:15–22:20")
+    with Top(path, *options, "--refresh", "1s", "--labels", labels) as top:
+        top.until("10.0.0.7", "[b]camera[/b]", "1,500", "22:15–22:20")
         top.until("22:20–22:25", "(open)")
         with path.open("ab") as file:
             file.write(b"".join(p.record(*frame) for frame in frames[half:]))
@@ -120,17 +121,6 @@ def test_an_interface(tmp_path: Path) -> None:
             top.press("q")
             assert top.ends() == 0
             assert top.is_restored
-
-
-@pytest.mark.slow
-def test_labels_of_live_hosts(tmp_path: Path) -> None:
-    labels = tmp_path / "labels.csv"
-    labels.write_text("10.0.0.7/32,[b]camera[/b]\n")
-    path = write(tmp_path / "a.pcap", talk("10.0.0.7", 1500))
-    with Top(path, "--labels", labels, "--threshold", "100", "--key-file", "public") as top:
-        top.until("10.0.0.7", "[b]camera[/b]")
-        top.press("q")
-        assert top.ends() == 0
 
 
 @pytest.mark.slow
