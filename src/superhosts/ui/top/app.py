@@ -471,10 +471,6 @@ class SitesScreen(ListScreen):
         return f"Sites: {len(self._items)}, {missing} missing"
 
 
-class Changed(Message):
-    """The feed has something new."""
-
-
 class HostsScreen(AskingScreen):
     KEYS = (
         *(("↵", "host"), ("/", "filter"), ("s", "sort"), ("[ ]", "window"), ("a", "alerts"), ("h", "sites")),
@@ -709,7 +705,7 @@ class TopApp(App[None]):
         return self._hosts
 
     def on_mount(self) -> None:
-        self.feed.follow(self._tell)
+        self.feed.follow(self._look_again)
         if not self.is_headless:
             for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would be left as the screen needs it
                 asyncio.get_running_loop().add_signal_handler(number, partial(self.exit, return_code=128 + number))
@@ -718,18 +714,16 @@ class TopApp(App[None]):
     def on_unmount(self) -> None:
         self.threads.close()
 
-    def _tell(self) -> None:
-        self.post_message(Changed())
-
-    def on_changed(self) -> None:
-        self._hosts.look()
-
     def _look_if_lost(self) -> None:
         if self.lost or self._hosts.is_due:
             self._hosts.look()
         elif isinstance(self.screen, AskingScreen) and self.screen.has_failed:
             self.screen.look()
         self._hosts.show_messages()
+
+    def _look_again(self) -> None:
+        """Ask for what has changed. Any thread may call this."""
+        self.call_later(self._hosts.look)
 
     def mute(self, host: str, rule: str = "") -> None:
         if self.snapshot is None or not self.snapshot.summary.get("can", {}).get("alerts"):
@@ -746,7 +740,7 @@ class TopApp(App[None]):
         """End if there is nothing to see and there never will be. Any thread may call this, when the work has ended."""
         if self.feed.lost and self.snapshot is not None and self.snapshot.shown is None:
             self.call_later(self.exit)
-        self._tell()
+        self._look_again()
 
     async def action_quit(self) -> None:
         self.exit()
