@@ -35,17 +35,21 @@ KNOWN = {  # what is known of some hosts: label, pattern and its reason
     "10.1.9.140": ("web cache", "web server", "99 % of the peers ask it, 98 % get an answer, 96 % on tcp/443"),
 }
 EVIDENCE = {
-    "pairs": 212,
+    "pairs": 412,
     "complete": False,
-    "answered": 0.03,
-    "attempts": 208,
-    "failed": 0.97,
-    "opened": 0.98,
-    "ports": [{"port": "tcp/445", "at": "peer", "share": 0.97}, {"port": "tcp/139", "at": "peer", "share": 0.02}],
+    "answered": 0.014,
+    "attempts": 405,
+    "failed": 0.983,
+    "opened": 1.0,
+    "ports": [
+        {"port": "tcp/445", "at": "peer", "share": 0.951},
+        {"port": "icmp", "at": None, "share": 0.03},
+        {"port": "tcp/8080", "at": "host", "share": 0.019},
+    ],
     "ports_per_peer": 1.0,
-    "packets_per_peer": 2.1,
-    "nets": {"/16": 187, "/24": 211},
-    "peers": ["192.0.2.7", "198.51.100.20", "203.0.113.4"],
+    "packets_per_peer": 1.1,
+    "nets": {"/16": 409, "/24": 412},
+    "peers": ["1.9.77.203", "23.201.4.18", "77.12.191.6", "102.65.33.240", "151.80.9.9", "203.0.113.77"],
 }
 
 

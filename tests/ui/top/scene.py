@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dashboards import EVIDENCE
 from places import ROOT
 from superhosts.cli.web import site_list
 from superhosts.core.pairs import Window
@@ -27,23 +28,6 @@ from waiting import DEADLINE
 NOON = 1_794_657_600 * 10**9  # 2026-11-14T12:00:00Z
 LENGTH = 300 * 10**9
 WINDOWS = 36
-EVIDENCE = {
-    "pairs": 412,
-    "complete": False,
-    "answered": 0.014,
-    "attempts": 405,
-    "failed": 0.983,
-    "opened": 1.0,
-    "ports": [
-        {"port": "tcp/445", "at": "peer", "share": 0.951},
-        {"port": "icmp", "at": None, "share": 0.03},
-        {"port": "tcp/8080", "at": "host", "share": 0.019},
-    ],
-    "ports_per_peer": 1.0,
-    "packets_per_peer": 1.1,
-    "nets": {"/16": 409, "/24": 412},
-    "peers": ["1.9.77.203", "23.201.4.18", "77.12.191.6", "102.65.33.240", "151.80.9.9", "203.0.113.77"],
-}
 REASON = "it asks, 98 % do not answer, 95 % on tcp/445, about 1.1 packets a peer"
 HOSTS: list[tuple[str, str, str, int, float, tuple[str, ...]]] = [
     ("10.20.4.17", "reception-pc", "horizontal scan", 18_402, 0.031, ("fra", "ams")),

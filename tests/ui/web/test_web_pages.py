@@ -338,7 +338,7 @@ def test_one_host(visit: Visit, shown: Shown) -> None:
     text = page.inner_text("main")
     assert "Looks like: horizontal scan" in text
     assert KNOWN["10.2.7.66"][2] in text
-    assert "tcp/445 97 %" in text
+    assert "tcp/445 95 %" in text
     assert "Alerts of this host" in text
     assert page.locator("canvas").count() == 1
     assert page.locator("section:has(caption:text('All windows')) tbody tr").count() == 10
