@@ -176,15 +176,6 @@ def _open_plain(path: Path, flags: int) -> int:
     return handle
 
 
-def make_private(path: Path) -> None:
-    with contextlib.suppress(PermissionError, NotImplementedError):
-        path.chmod(0o600)
-
-
-def is_open_to_others(folder: Path) -> bool:
-    return bool(folder.stat().st_mode & 0o007)
-
-
 def is_plain_folder(path: Path) -> bool:
     return stat.S_ISDIR(path.lstat().st_mode)
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from superhosts.core.fields import FLEET_NAME
 from superhosts.core.files import (
     copy_durably,
-    is_open_to_others,
     is_plain_folder,
     make_folder,
     os_errors,
@@ -62,7 +61,7 @@ class Archive:
         self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
         with os_errors(f"--archive {folder}: cannot be made"):
             make_folder(folder)
-            if is_open_to_others(folder):
+            if folder.stat().st_mode & 0o007:
                 say(f"--archive {folder}: every user of this machine may read it; chmod 700 keeps them out")
 
     def union(self, window: str) -> Path:

@@ -32,7 +32,6 @@ from superhosts.core.files import (
     is_plain,
     is_plain_folder,
     make_folder,
-    make_private,
     os_errors,
     parse_json,
     read_lines,
@@ -353,7 +352,6 @@ class WindowStore:
         with self.lock:
             if window not in self._ledgers:
                 make_folder(self.folder(window))
-            make_private(path)
             rename_durably(path, self.folder(window) / name)
             ledger = self._ledgers.setdefault(window, Ledger())  # not earlier: a window exists from its first sketch on
             self.fresh.add(name)
