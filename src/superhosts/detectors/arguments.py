@@ -241,7 +241,7 @@ def _texts(column: Column) -> Text | None:
     text, rows = column.values, column.codes
     if not isinstance(text, Text) or rows is None:
         return text if isinstance(text, Text) else None
-    return text._replace(starts=text.starts[rows], ends=text.ends[rows])
+    return text.part(rows)
 
 
 def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads: int) -> Pairs:
@@ -259,7 +259,7 @@ def read_pairs(hosts: Any, peers: Any, format: HostFormat, key: TextKey, threads
     ours, theirs = _keys(left, key, threads), _keys(right, key, threads)
     if dropped:
         ours, theirs = ours[valid], theirs[valid]
-        text = None if text is None else text._replace(starts=text.starts[valid], ends=text.ends[valid])
+        text = None if text is None else text.part(valid)
     return Pairs(ours, theirs, dropped, names=text)
 
 

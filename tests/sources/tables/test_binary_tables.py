@@ -17,7 +17,7 @@ from pyarrow import feather, ipc
 
 from superhosts.sources.tables import parquet
 from table_reading import options, read_file
-from tables import NOON, SECOND, WINDOW, Line, answer, arrow_table, found, make_rows, numbers, scan
+from tables import SECOND, Line, answer, arrow_table, found, make_rows, numbers, scan
 
 ROWS = make_rows(2000)
 BOTH = make_rows(2000, wide=True)
@@ -219,14 +219,6 @@ def test_pieces_and_batches_of_large_row_groups_keep_the_order(monkeypatch: Any,
             assert read_file(tmp_path / "a.parquet", options(threads=threads)).rows == expected
 
 
-def test_rows_in_any_order(save: Any) -> None:
-    run = scan(save(table_of(ROWS[1000:] + ROWS[:1000])))
-    last = {}
-    for window in run:  # a window that comes again replaces the first
-        last[window.window.start] = {str(row.host): int(row.peers) for row in window}
-    assert last == answer(ROWS)
-
-
 def write_as_others_do(folder: Path, table: pa.Table) -> None:
     """Write the files of pyarrow, pandas, Polars and DuckDB, with their defaults and with every compression."""
     import duckdb
@@ -300,24 +292,3 @@ def test_integer_columns_are_not_copied(tmp_path: Path) -> None:
     array = pa.array(numbers(SOURCES), pa.uint32())
     column = addresses_of(array, "src")
     assert column.__array_interface__["data"][0] == array.buffers()[1].address
-
-
-def test_the_identity_of_a_file_is_kept_when_it_is_compressed(tmp_path: Path) -> None:
-    from superhosts.sources.open import open_input
-
-    write_parquet(table_of(ROWS), tmp_path / "a.parquet")
-    plain = open_input(tmp_path / "a.parquet")
-    assert plain.identity() == f"{tmp_path / 'a.parquet'}@{NOON}"
-    assert sum(len(batch) for block in plain.blocks() for batch in block) == len(ROWS)
-    assert plain.finished() == {plain.identity(): (NOON, max(STAMPS))}
-    (tmp_path / "a.parquet.gz").write_bytes(gzip.compress((tmp_path / "a.parquet").read_bytes()))
-    assert open_input(tmp_path / "a.parquet.gz").identity() == plain.identity()
-
-
-def test_windows_of_two_tables_are_read_side_by_side(tmp_path: Path) -> None:
-    for name, part in (("a", ROWS[::2]), ("b", ROWS[1::2])):
-        write_parquet(table_of(part), tmp_path / name)
-    run = scan([tmp_path / "a", tmp_path / "b"])
-    got = {w.window.start: {str(row.host): int(row.peers) for row in w} for w in run}
-    assert (got, run.counters.late, len(got)) == (answer(ROWS), 0, 2)
-    assert ROWS[-1].time - NOON < WINDOW * 2

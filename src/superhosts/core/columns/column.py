@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn, Bytes, Rows, Words, parse_spans, taken
+from superhosts.core.columns.addresses import AddressColumn, Bytes, Rows, parse_spans, taken, widened
 from superhosts.core.pairs import MAPPED
 from superhosts.core.text import SURROGATES
 
@@ -70,7 +70,7 @@ class Text(NamedTuple):
                 kinds[rows], words[rows] = from_packed(self.data[self.starts[rows, None] + np.arange(size)])
         return AddressColumn(kinds, words)
 
-    def part(self, rows: slice) -> Text:
+    def part(self, rows: Any) -> Text:
         return self._replace(starts=self.starts[rows], ends=self.ends[rows])
 
 
@@ -153,14 +153,8 @@ def from_packed(packed: NDArray[Any]) -> AddressColumn:
     """Return rows of 4 or 16 bytes (n, 4) or (n, 16) as addresses. IPv4-mapped IPv6 is IPv4."""
     rows: Bytes = readable(packed)
     if rows.shape[1] == 4:
-        words: Words = np.zeros((len(rows), 2), np.uint64)
-        words[:, 1] = rows.view(">u4")[:, 0]
-        return AddressColumn(np.full(len(rows), 4, np.uint8), words)
-    return from_words(rows.view(">u8").astype(np.uint64))
-
-
-def from_words(words: Words) -> AddressColumn:
-    """Return IPv6 addresses as rows (high word, low word), which are changed here. IPv4-mapped IPv6 is IPv4."""
+        return widened(rows.view(">u4")[:, 0].astype(np.uint32))
+    words = rows.view(">u8").astype(np.uint64)
     kinds = np.full(len(words), 6, np.uint8)
     mapped = np.flatnonzero(words[:, 0] == 0)  # of IPv6 addresses proper, nearly none
     mapped = mapped[words[mapped, 1] >> np.uint64(32) == MAPPED]

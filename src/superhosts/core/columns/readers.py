@@ -188,11 +188,11 @@ def from_arrow(array: Any, name: str) -> Column:
         return _from_dictionary(array, name)
     valid = valid_rows(array)
     if types.is_integer(kind):
-        return Column(_values(array, kind.to_pandas_dtype()), name, valid)
+        return Column(values_of(array, kind.to_pandas_dtype()), name, valid)
     if is_text(kind) or is_binary(kind):
         return Column(text_of_arrow(array, name), name, valid)
     if types.is_fixed_size_binary(kind) and kind.byte_width in (4, 16):
-        return Column(from_packed(_values(array, (np.uint8, kind.byte_width))), name, valid)
+        return Column(from_packed(values_of(array, (np.uint8, kind.byte_width))), name, valid)
     if types.is_decimal(kind) and kind.scale == 0:  # integers of 128 bits, of DuckDB
         return from_objects([None if each is None else int(each) for each in array.to_pylist()], name)
     if types.is_null(kind):
@@ -243,7 +243,7 @@ def as_bytes(array: Any) -> Any:
     return found
 
 
-def _values(array: Any, dtype: Any) -> NDArray[Any]:
+def values_of(array: Any, dtype: Any) -> NDArray[Any]:
     """Return the values of an Arrow array of numbers, or of bytes: a row for each."""
     kind = np.dtype(dtype)
     if not len(array):
@@ -256,7 +256,7 @@ def _values(array: Any, dtype: Any) -> NDArray[Any]:
 def _from_dictionary(array: Any, name: str) -> Column:
     """Return an array with a dictionary: its values once, and a code for each row. One that names none is null."""
     values = from_arrow(array.dictionary, name)
-    codes = _values(array.indices, array.indices.type.to_pandas_dtype()).astype(np.int64)
+    codes = values_of(array.indices, array.indices.type.to_pandas_dtype()).astype(np.int64)
     is_inside = (codes >= 0) & (codes < len(values))
     valid = both_valid(valid_rows(array), None if is_inside.all() else is_inside)
     if valid is not None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from superhosts.core.columns.addresses import AddressColumn, Ends
 from superhosts.core.columns.column import Column, Text
 from superhosts.core.columns.hosts import ends_of
-from superhosts.core.columns.readers import as_bytes, from_arrow, import_arrow, is_text
+from superhosts.core.columns.readers import as_bytes, from_arrow, import_arrow, is_text, values_of
 from superhosts.core.pairs import Times
 from superhosts.core.profile import measured
 from superhosts.core.text import printable
@@ -234,12 +234,9 @@ def _filled_numbers(array: Any) -> NDArray[np.int64]:
 def _filled(array: Any, value: float) -> NDArray[Any]:
     """Return a column of numbers, with a value in place of nulls. Without nulls it is not copied."""
     full = array.fill_null(value) if array.null_count else array
-    dtype = np.dtype(full.type.to_pandas_dtype())
-    data = full.buffers()[1]
-    begin, count = full.offset * dtype.itemsize, len(full)
-    if data is None or begin + count * dtype.itemsize > len(data):  # a damaged file
-        return np.full(count, value).astype(dtype)
-    return np.frombuffer(data, dtype, count, begin)  # `to_numpy` would load pandas, which takes longer than the rest
+    return values_of(
+        full, full.type.to_pandas_dtype()
+    )  # `to_numpy` would load pandas, which takes longer than the rest
 
 
 class PlacedFile:
