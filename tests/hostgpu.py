@@ -108,7 +108,7 @@ def _store(address: int, word: int) -> None:
 def host_gpu(**settings: Any) -> Iterator[HostGpu]:
     """Make the driver this one, for code that calls it directly. Kernels are still the simulator's."""
     stand_in = HostGpu(**settings)
-    known = driver.driver_call, driver.words_call, driver.context_of, driver.attribute
+    known = driver.words_call, driver.context_of, driver.attribute
     with machine_with(stand_in):
         for each in known:
             each.cache_clear()

@@ -48,15 +48,11 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 @cache
-def driver_call(name: str, *arguments: Any) -> Any:
-    function = getattr(cuda_driver(), name)
-    function.argtypes, function.restype = arguments, ctypes.c_int
-    return function
-
-
-@cache
 def words_call(name: str, count: int) -> Any:
-    return driver_call(name, *count * [WORD])
+    """Return a function of the driver. Its arguments are words or smaller numbers, which the ABI passes as words."""
+    function = getattr(cuda_driver(), name)
+    function.argtypes, function.restype = count * [WORD], ctypes.c_int
+    return function
 
 
 def call(name: str, *words: int) -> None:
@@ -139,9 +135,6 @@ class Stream:
         """Create a stream that is ordered with the default stream unless `waits_for_default` is False."""
         self.handle = ask("cuStreamCreate", 0 if waits_for_default else CU_STREAM_NON_BLOCKING)
         _release_with(self, "cuStreamDestroy_v2", self.handle)
-
-    def separate(self) -> Stream:
-        return Stream(waits_for_default=False)
 
     def synchronize(self) -> None:
         call("cuStreamSynchronize", self.handle)
@@ -290,8 +283,3 @@ class Function:
         image, text = (ctypes.create_string_buffer(data) for data in (code, name.encode()))
         module = ask("cuModuleLoadData", ctypes.addressof(image))
         self.handle = ask("cuModuleGetFunction", module, ctypes.addressof(text))
-
-
-@cache
-def launch_call() -> Any:
-    return driver_call("cuLaunchKernel", WORD, *7 * [ctypes.c_uint], *3 * [WORD])

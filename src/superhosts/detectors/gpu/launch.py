@@ -221,9 +221,6 @@ class SimulatedStream:
 
     handle = 0
 
-    def separate(self) -> SimulatedStream:
-        return SimulatedStream()
-
     def synchronize(self) -> None:
         """Do nothing."""
 
@@ -249,11 +246,8 @@ class BoundKernel:
         """Launch the kernel with `shape` = (blocks, threads per block)."""
         words: Any = _argument_words(arguments)
         self._words[:] = words
-        status = driver.launch_call()(
-            self._function, shape[0], 1, 1, shape[1], 1, 1, 0, stream.handle, ctypes.addressof(self._addresses), 0
-        )
-        if status:
-            raise driver.DriverError("cuLaunchKernel", status)
+        addresses = ctypes.addressof(self._addresses)
+        driver.call("cuLaunchKernel", self._function, shape[0], 1, 1, shape[1], 1, 1, 0, stream.handle, addresses, 0)
 
 
 def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
@@ -301,7 +295,7 @@ class Replay:
 
     def _record(self, sequence: Callable[[Stream], None]) -> Any:
         # A stream ordered with the default one would make the default stream unusable for other threads meanwhile.
-        stream: Any = self._stream.separate()
+        stream = driver.Stream(waits_for_default=False)
         stream.start_recording()
         try:
             sequence(stream)
