@@ -64,6 +64,14 @@ def both(count: int = COUNT, tuning: GpuTuning = Cube.tuning.gpu) -> tuple[Cube,
     return cubes
 
 
+def twins(geometry: Geometry, pairs: list[tuple[int, int]], peer_bits: int = 32) -> tuple[Cube, Cube]:
+    """Return a cube on the CPU and one on the GPU with the same pairs."""
+    cubes = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
+    for cube in cubes:
+        feed(cube, pairs, peer_bits)
+    return cubes
+
+
 def candidates(sketch: Cube | Cbaa, threshold: float) -> list[tuple[int, ...]]:
     """Return the mangled hosts that may have this many peers and their zero counts, before any estimation.
 
@@ -220,11 +228,8 @@ def test_a_cube_on_the_cpu_takes_pairs_from_the_gpu():
 
 @pytest.mark.parametrize("bits", [32, *(pytest.param(bits, marks=pytest.mark.slow) for bits in (64, 128))])
 def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
-    geometry = TINY._replace(key_bits=bits)
-    on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
     pairs = [(host % 5, peer) for host, peer in random_pairs(bits, bits, 2 * COUNT)]
-    for cube in (on_cpu, on_gpu):
-        feed(cube, pairs, bits)
+    on_cpu, on_gpu = twins(TINY._replace(key_bits=bits), pairs, bits)
     assert len(on_cpu.super_hosts(8))
     assert_same(on_cpu, on_gpu)
     for threshold in (20, 30, 50):  # A column may be hot although the AND of all is not.
@@ -249,26 +254,21 @@ def test_every_test_of_a_candidate_reads_the_words_after_those_of_the_test_befor
 
 
 @pytest.mark.slow
-def test_where_room_runs_out_nobody_is_lost():
-    for rows, candidates in ((1, 100), (100, 1)):
+def test_where_room_runs_out_nobody_is_lost_even_when_memory_for_more_is_refused():
+    for rows, candidates in ((1, 100), (100, 1), (1, 1)):
         on_cpu, on_gpu = both(tuning=GpuTuning(rows=rows, candidates=candidates))
         assert len(on_cpu.super_hosts(4)) > 1
+        if rows == candidates:
+            with full_gpu(allocations=1), pytest.raises(RuntimeError, match="OUT_OF_MEMORY"):
+                on_gpu.super_hosts(4)
         assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
         assert (on_gpu.engine.max_rows > rows) is (rows == 1)
         assert (on_gpu.engine.max_candidates > candidates) is (candidates == 1)
 
 
-@pytest.mark.slow
-def test_where_memory_for_more_room_is_refused_nobody_is_lost_either():
-    on_cpu, on_gpu = both(tuning=GpuTuning(rows=1, candidates=1))
-    with full_gpu(allocations=1), pytest.raises(RuntimeError, match="OUT_OF_MEMORY"):
-        on_gpu.super_hosts(4)
-    assert on_gpu.super_hosts(4).to_dict() == on_cpu.super_hosts(4).to_dict()
-
-
 def test_a_sketch_that_nobody_holds_is_gone_at_once():
     """Memory must not wait for the garbage collector, because a scan would fill the GPU's memory meanwhile."""
-    _, on_gpu = both()
+    on_gpu = both()[1]
     on_gpu.super_hosts(4)
     engine = weakref.ref(on_gpu.engine)
     gc.disable()
@@ -329,11 +329,7 @@ ODD = [
 @pytest.mark.slow
 @pytest.mark.parametrize("geometry", ODD, ids=lambda geometry: "-".join(map(str, geometry)))
 def test_odd_geometries_answer_as_on_the_cpu(geometry):
-    pairs = [(host % 4, peer) for host, peer in random_pairs(geometry.key_bits, 32, COUNT)]
-    on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
-    for cube in (on_cpu, on_gpu):
-        feed(cube, pairs, 32)
-    assert_same(on_cpu, on_gpu)
+    assert_same(*twins(geometry, [(host % 4, peer) for host, peer in random_pairs(geometry.key_bits, 32, COUNT)]))
 
 
 @pytest.mark.slow
