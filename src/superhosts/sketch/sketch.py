@@ -476,8 +476,7 @@ def _read_evidence(reader: CubeReader, header: Stored, secret: bytes) -> Evidenc
     names = {array["name"] for array in reader.header["arrays"]}
     with header_errors(reader.name):
         stored = {f: reader.read_array(f"evidence/{f}") for f in (4, 6) if f"evidence/{f}" in names}
-        found = Evidence.loaded(secret, header.evidence.pairs, stored)
-        return found.as_lacking() if header.evidence.lacking else found
+        return Evidence.loaded(secret, header.evidence, stored)
 
 
 def _hosts_for(part: Part, detector: Detector, hosts: Any, parts: Iterable[Part]) -> Any:

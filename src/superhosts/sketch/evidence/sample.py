@@ -452,9 +452,15 @@ class OpenSample:
 
 
 class Evidence:
-    def __init__(self, secret: bytes, size: int = EVIDENCE_PAIRS, rows: Mapping[int, Rows] | None = None) -> None:
+    def __init__(
+        self,
+        secret: bytes,
+        size: int = EVIDENCE_PAIRS,
+        rows: Mapping[int, Rows] | None = None,
+        lacking: bool = False,
+    ) -> None:
         self.size = size
-        self.lacking = False  # True if it was merged with sketches that have none
+        self.lacking = lacking  # True if it was merged with sketches that have none
         self.secret = secret
         self.rows: dict[int, Rows] = dict(rows or {})  # by address family; in the order of hashes, never changed
         self.summaries: dict[int, Any] = {}  # of families: made when a host is asked for (`patterns.py`)
@@ -481,15 +487,11 @@ class Evidence:
         for family in sorted(self.rows.keys() | other.rows.keys()):
             empty = np.zeros((0, EVIDENCE_WORDS[family]), np.uint64)
             rows[family] = united(self.rows.get(family, empty), other.rows.get(family, empty), size)
-        whole = Evidence(self.secret, size, rows)
-        whole.lacking = self.lacking or other.lacking
-        return whole
+        return Evidence(self.secret, size, rows, self.lacking or other.lacking)
 
     def as_lacking(self) -> Evidence:
         """Return the same, as that of a union in which others have none."""
-        lacking = Evidence(self.secret, self.size, self.rows)
-        lacking.lacking = True
-        return lacking
+        return Evidence(self.secret, self.size, self.rows, lacking=True)
 
     def __deepcopy__(self, _memo: object) -> Evidence:
         return self  # It never changes.
@@ -511,15 +513,15 @@ class Evidence:
         return {family: _mangled(rows, False, key) if family == 6 else rows for family, rows in self.rows.items()}
 
     @classmethod
-    def loaded(cls, secret: bytes, size: int, stored: Mapping[int, Rows]) -> Evidence:
+    def loaded(cls, secret: bytes, kind: EvidenceKind, stored: Mapping[int, Rows]) -> Evidence:
         """Return the sample of a file. Raise ValueError if its rows are too many or not in order."""
         key = make_key(secret)
         rows = {}
         for family, each in stored.items():
-            if len(each) > size or (each[1:, HASH] <= each[:-1, HASH]).any():
+            if len(each) > kind.pairs or (each[1:, HASH] <= each[:-1, HASH]).any():
                 raise ValueError(f"the evidence of IPv{family} has too many pairs, or not in the order of their hashes")
             rows[family] = _mangled(each, True, key) if family == 6 else each
-        return cls(secret, size, rows)
+        return cls(secret, kind.pairs, rows, kind.lacking)
 
 
 def _mangled(rows: Rows, inverse: bool, key: Key) -> Rows:
