@@ -15,6 +15,7 @@ import pytest
 import superhosts as sh
 from commands import Run
 from fleets import LENGTH, NOON, SETTINGS, make_odd, make_sketch, window
+from output.test_fanout import Fake
 from processes import DEADLINE, wait_for
 from superhosts.core.pairs import PacketBatch, PacketBlock, Window
 from superhosts.core.results import SuperHosts
@@ -23,9 +24,8 @@ from superhosts.fleet.edge import JUMPS_SAID, Edge, EdgeTiming, LocalRows, Posit
 from superhosts.fleet.link import REFUSED, Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.output.delivery import BackgroundOutput, DeliveryOptions
-from superhosts.output.destination import Destination, Destinations, RunKind
+from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destination
-from superhosts.output.report import Report
 from superhosts.pipeline.builder import WindowResult
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
@@ -380,50 +380,35 @@ def test_an_edge_spools_sketches_and_writes_its_own_rows(tmp_path: Path, run: Ru
         assert written == run("scan", capture, *options, "--window", "5m", *slides).rows != []
 
 
-class Flaky(Destination):
-    """Fails as long as it is told to."""
-
-    def __init__(self) -> None:
-        super().__init__("flaky")
-        self.broken = True
-        self.windows: list[Window | None] = []
-
-    def _write(self, report: Report) -> None:
-        if self.broken:
-            raise OutputError("flaky: no space left")
-        self.windows.append(report.window)
-
-
 def test_rows_wait_in_the_queue_of_their_destination_and_are_written_in_order() -> None:
-    flaky, said = Flaky(), []
+    fake, said = Fake("write"), []
     results = [WindowResult(Window(start, start + 1), SuperHosts.none(), Sketch(), 0) for start in range(3)]
     options = DeliveryOptions(say=said.append, first_pause=0.01, last_pause=0.01)
-    with Destinations([BackgroundOutput(flaky, options)]) as destinations:
+    with Destinations([BackgroundOutput(fake, options)]) as destinations:
         rows = LocalRows(destinations, said.append)
         for result in results:
             rows.add(result)
         assert rows.status() == {"waiting": 3, "lost": 0, "reopened": 0}
-        assert "flaky does NOT TAKE reports: no space left" in said[0]
-        flaky.broken = False
-    assert flaky.windows == [result.window for result in results]
-    assert said[1:] == ["flaky takes reports again"]
+        assert "fake does NOT TAKE reports: write fails" in said[0]
+        fake.failing = ()
+    assert [report.window for report in fake.reports] == [result.window for result in results]
+    assert said[1:] == ["fake takes reports again"]
 
 
 def test_a_destination_without_a_queue_that_fails_does_not_stop_the_edge() -> None:
-    flaky, said = Flaky(), []
-    rows = LocalRows(Destinations([flaky]), said.append)
+    said: list[str] = []
+    rows = LocalRows(Destinations([Fake("write")]), said.append)
     rows.add(WindowResult(Window(0, 1), SuperHosts.none(), Sketch(), 0))
-    assert said == ["ROWS NOT WRITTEN: flaky: no space left; sketches are sent all the same"]
+    assert said == ["ROWS NOT WRITTEN: write fails; sketches are sent all the same"]
 
 
 def test_a_reopened_window_keeps_its_first_rows() -> None:
-    destination, said = Flaky(), []
-    destination.broken = False
+    destination, said = Fake(), []
     rows = LocalRows(Destinations([destination]), said.append)
     first = WindowResult(Window(0, 1), SuperHosts.none(), Sketch(), 0)
     for _ in range(3):
         rows.add(first)
-    assert destination.windows == [first.window]
+    assert [report.window for report in destination.reports] == [first.window]
     assert rows.status()["reopened"] == 2
     assert len(said) == 1
 
