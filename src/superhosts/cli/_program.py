@@ -149,14 +149,18 @@ class LazyCommand(TyperCommand):
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         global _parse
-        _parse = partial(self._parse, info_name, list(args), parent)
+        _parse = partial(self.parse, list(args), parent)
         return self.load().make_context(info_name, args, parent=parent, **extra)
 
-    def _parse(self, info_name: Any, args: list[str], parent: Any) -> Any:
+    def parse(self, args: list[str], parent: Any = None) -> Any:
+        """Return the options that arguments, a configuration file and the environment give now, or raise UsageError."""
         found: list[Any] = []
         command = self.load(found.append)
-        with command.make_context(info_name, list(args), parent=parent) as context:
-            command.invoke(context)
+        try:
+            with command.make_context(self.name, list(args), parent=parent) as context:
+                command.invoke(context)
+        except typer.BadParameter as error:
+            raise UsageError(error.message) from None
         return found[0]
 
 
@@ -164,15 +168,9 @@ _parse: Callable[[], Any] | None = None  # parses the arguments of the command t
 
 
 def options_now() -> Any:
-    """Return the options of the command that runs as its arguments, its file and the environment give them now.
-
-    Raise UsageError if they are wrong by now.
-    """
+    """Return the options of the command that runs as they are now. Raise UsageError if they are wrong by now."""
     assert _parse is not None
-    try:
-        return _parse()
-    except typer.BadParameter as error:
-        raise UsageError(error.message) from None
+    return _parse()
 
 
 def add_commands(program: TyperGroup, entries: Mapping[str, Entry], groups: Mapping[str, str]) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import typer
 from typer.core import TyperArgument
 
 from superhosts import cli
@@ -17,7 +16,6 @@ from superhosts.cli._config import (
     COMMANDS,
     NEVER,
     SECRETS,
-    Config,
     check_common,
     checked,
     key_of,
@@ -85,25 +83,15 @@ def config_check(options: ConfigCheck) -> None:
     if not {name.replace("_", "-") for name in config.common} <= known or not own:
         own.append("scan")  # which has most of the options that no table is about
     for name in dict.fromkeys(own):
-        _check_together(config, name)
+        words = [] if name == "hub" or "inputs" in config.values(name) else ["-"]
+        try:
+            given = LazyCommand(name, cli.COMMANDS[name]).parse(["--config", str(config.path), *words])
+            check_together(name, given, config.path)
+        except UsageError as error:
+            raise config.wrong(f"[{name}]", str(error)) from None
     rules = rules_of(config.rules, str(config.path))
     values = sum(len(config.tables.get(name, ())) for name in COMMANDS) + len(config.common)
     say(f"{options.file}: {counted(values, 'value')} and {counted(len(rules), 'rule')}, all right")
-
-
-def _check_together(config: Config, name: str) -> None:
-    """Check options that are right one by one: the settings that the command would make of them."""
-    found: list[Any] = []
-    command = LazyCommand(name, cli.COMMANDS[name]).load(found.append)
-    words = [] if name == "hub" or "inputs" in config.values(name) else ["-"]
-    try:
-        with command.make_context(name, ["--config", str(config.path), *words]) as context:
-            command.invoke(context)
-        check_together(name, found[0], config.path)
-    except typer.BadParameter as error:
-        raise config.wrong(f"[{name}]", error.message) from None
-    except UsageError as error:
-        raise config.wrong(f"[{name}]", str(error)) from None
 
 
 def config_show(options: ConfigShow) -> None:
