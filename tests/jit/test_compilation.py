@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import pty
-import subprocess
 import sys
 import types
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from superhosts.jit import compilation
+from terminals import OnTerminal
 
 USE = """
 import superhosts as sh, numpy as np
@@ -68,13 +67,7 @@ def test_workers_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_a_first_use_on_a_terminal(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    try:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-        subprocess.run([sys.executable, "-c", USE], env=environment, stderr=theirs, check=True)
-        os.set_blocking(ours, False)
-        said = os.read(ours, 1 << 16).decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert said.strip() == compilation.NOTICE
+    places = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    with OnTerminal(sys.executable, "-c", USE, streams=("stderr",), **places) as terminal:
+        assert terminal.ends() == 0
+        assert terminal.text.strip() == compilation.NOTICE
