@@ -59,12 +59,6 @@ class ToyReader(Reader):
         ends = np.frombuffer(data[:whole], ">u4").astype(np.uint32).reshape(-1, 2)
         return (PacketBatch(4, ends[:, 0], ends[:, 1], np.full(len(ends), NOON)),) if len(ends) else ()
 
-    def position(self) -> int:
-        return self._stream.position()
-
-    def close(self) -> None:
-        self._stream.close()
-
 
 def toy_flows(peers: int) -> bytes:
     return MAGIC + b"".join(struct.pack(">II", 0x0A000008, peer) for peer in range(peers))

@@ -312,11 +312,11 @@ def test_many_files_at_once_share_what_is_read_ahead(tmp_path: Path) -> None:
     readers = [reader for reader in found if reader is not None]
     for reader in readers:
         reader.read()
-    assert [reader.ahead() for reader in readers] == [LEAST_AHEAD] * 30
+    assert [len(reader.ahead) for reader in readers] == [LEAST_AHEAD] * 30
     for reader in readers[1:]:
         reader.close()
     readers[0].read()
-    assert LEAST_AHEAD < readers[0].ahead() <= MOST_PIECES_AHEAD
+    assert LEAST_AHEAD < len(readers[0].ahead) <= MOST_PIECES_AHEAD
     readers[0].close()
 
 

@@ -129,6 +129,7 @@ class CaptureReader(Reader):
         self.format: Format | None = None  # None before the first bytes were read
         self.opening: int | None = None  # time of the first packet, with addresses or not
         self._finished = False
+        self._until: int | None = None  # do not read records that start at this byte or later
         self._stream = source.open()
 
     def _start(self) -> None:
@@ -147,23 +148,19 @@ class CaptureReader(Reader):
         if self.format is None:
             raise not_a_capture(head, self._name, self._stream.compression)
 
-    def read(self, until: int | None = None) -> PacketBlock | None:
-        """Return the next packets; () if none of them has addresses, None at the end.
-
-        Records that start at byte `until` or later are not read; () also if there are no others.
-        """
-        found = self._advance(self._columns, until)
+    def read(self) -> PacketBlock | None:
+        found = self._advance(self._columns)
         if found:
             return self._take(self._tally, frames.copied(frames.written(self._columns, self._tally)))
         return None if found is None else ()
 
-    def _advance(self, columns: frames.Columns | Rows, until: int | None = None) -> bool | None:
-        """Walk the next packets; False if there are none before byte `until`, None at the end."""
+    def _advance(self, columns: frames.Columns | Rows) -> bool | None:
+        """Walk the next packets; False if there are none before byte `_until`, None at the end."""
         self._start()
         if self.format is None or self._finished:
             return None
-        tally = self._tally
-        while until is None or self.place() < until:
+        tally, until = self._tally, self._until
+        while until is None or self._place() < until:
             frames.start_walk(tally, self._packets)
             frames.use_sampling(tally, self._sampling)
             if until is not None:
@@ -179,7 +176,7 @@ class CaptureReader(Reader):
                 return True
             if problem:
                 raise self._damaged(problem)
-            if (until is None or self.place() < until) and not self._fill():
+            if (until is None or self._place() < until) and not self._fill():
                 self._finish()
                 return None
         return False
@@ -190,29 +187,10 @@ class CaptureReader(Reader):
         format.walk(self._buffer[: self._filled], tally, columns)
         tally[frames.LIMIT] = self._packets
         if tally[frames.PACKETS]:
-            self.opening = self.last_time()
+            self.opening = int(tally[frames.TIME])
 
-    def skip(self, place: int, tally: frames.Tally, columns: frames.Columns) -> PacketBlock:
-        """Go on at byte `place` and return the packets before it, the rows that another walk has written.
-
-        The caller makes the stream go on at the same byte.
-        """
-        self._offset, self._filled, self._tally[frames.POSITION] = place, 0, 0
-        if tally[frames.PACKETS]:
-            self._tally[frames.TIME] = tally[frames.TIME]
-        return self._take(tally, columns)
-
-    def place(self) -> int:
+    def _place(self) -> int:
         return self._offset + int(self._tally[frames.POSITION])
-
-    def last_time(self) -> int:
-        return int(self._tally[frames.TIME])
-
-    def position(self) -> int:
-        return self._stream.position()
-
-    def close(self) -> None:
-        self._stream.close()
 
     def list_frames(self, rows: Rows) -> tuple[NDArray[np.uint8], Rows] | None:
         """Return the bytes of the next records, until the next call, and the rows of their frames; None at the end."""
@@ -249,8 +227,8 @@ class CaptureReader(Reader):
         """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
         compression = self._stream.compression
         text = f"{problem} (a byte of the decompressed {compression} data)" if compression else problem
-        self._pass_on_notes(self.place())
-        return InputError(text, file=self._name, offset=self.place())
+        self._pass_on_notes(self._place())
+        return InputError(text, file=self._name, offset=self._place())
 
     def _take(self, tally: frames.Tally, columns: frames.Columns) -> PacketBlock:
         self._counted += int(tally[frames.PACKETS])
@@ -371,97 +349,72 @@ class FileStream(PlainStream):
 _being_read: WeakSet[PieceReader] = WeakSet()  # of all threads
 
 
-class PieceReader(Reader):
+class PieceReader(CaptureReader):
     """One pass over a file: reads pieces ahead and confirms them in order."""
 
     def __init__(
-        self,
-        stream: FileStream,
-        counters: SourceCounters,
-        block_bytes: int,
-        cutting: Cutting,
-        wants: Wants = PLAIN,
-        found: int | None = None,
+        self, file: Input, descriptor: int, counters: SourceCounters, block_bytes: int, cutting: Cutting, wants: Wants
     ) -> None:
-        """Begin to read. `found`: the bytes that the file had when it was found."""
-        self._cutting = cutting
-        self._stream = stream
-        self._wants = wants
-        self._reader = CaptureReader(stream, counters, block_bytes, BLOCK_PACKETS, wants, found)
-        size = os.fstat(self._stream.descriptor).st_size
+        stream = self._file = FileStream(file.name, descriptor)
+        super().__init__(stream, counters, block_bytes, BLOCK_PACKETS, wants, file.size)
+        self._cutting, self._wants = cutting, wants
+        size = os.fstat(descriptor).st_size
         _being_read.add(self)
-        self._size = cutting.piece(size, len(_being_read))
-        self._count = -(-size // self._size)  # bytes that are added later come last
+        self._piece = cutting.piece(size, len(_being_read))  # bytes
+        self._count = -(-size // self._piece)  # bytes that are added later come last
         least = (LEAST_BOTH4, LEAST_BOTH6) if wants.tunnels == "both" else (LEAST_IPV4, LEAST_IPV6)
-        rows4, rows6 = (self._size // each + ROWS_BEYOND for each in least)
+        rows4, rows6 = (self._piece // each + ROWS_BEYOND for each in least)
         self.lender = frames.ColumnLender(rows4, rows6, wants.details)
         self.confirmed = 0  # pieces that did not have to be read again
         self._next = 1  # the piece that is read next
-        self._ahead: deque[tuple[int, Future[Piece]]] = deque()
-        self._until: int | None = self._size  # of the current piece; the last one has no end
-        stream.until = self._until
+        self.ahead: deque[tuple[int, Future[Piece]]] = deque()
+        self._until = stream.until = self._piece  # the end of the current piece; the last one has none
 
     def read(self) -> PacketBlock | None:
-        block: PacketBlock | None = (
-            self._take() if self._until is not None and self._reader.place() >= self._until else ()
-        )
-        if not block:
-            block = self._reader.read(until=self._until)
+        is_behind = self._until is not None and self._place() >= self._until
+        block = (self._take_piece() if is_behind else ()) or super().read()
         if block is not None:  # else the file ends here, even if it was longer
             self._read_ahead()
         return block
 
-    def position(self) -> int:
-        return self._stream.position()
-
-    def ahead(self) -> int:
-        return len(self._ahead)
-
     def close(self) -> None:
         _being_read.discard(self)
-        _drop([future for _, future in self._ahead])
-        self._ahead.clear()
-        self._reader.close()
+        _drop([future for _, future in self.ahead])
+        self.ahead.clear()
+        super().close()
 
-    def _take(self) -> PacketBlock:
-        place = self._reader.place()
-        number = place // self._size
-        self._until = self._stream.until = (number + 1) * self._size if number + 1 < self._count else None
-        while self._ahead and self._ahead[0][0] < number:  # a large record covers them
-            _drop([self._ahead.popleft()[1]])
+    def _take_piece(self) -> PacketBlock:
+        """Return the packets of the piece that begins here; () if it does not count."""
+        place = self._place()
+        number = place // self._piece
+        self._until = self._file.until = (number + 1) * self._piece if number + 1 < self._count else None
+        while self.ahead and self.ahead[0][0] < number:  # a large record covers them
+            _drop([self.ahead.popleft()[1]])
         self._next = max(self._next, number + 1)
-        if not self._ahead or self._ahead[0][0] != number:
+        if not self.ahead or self.ahead[0][0] != number:
             return ()
         with measured("wait"):
-            piece = self._ahead.popleft()[1].result()
-        format = self._reader.format
-        if piece.begins != place or format is None or piece.layout is not format.layout():
+            begins, ends, layout, tally, columns = self.ahead.popleft()[1].result()
+        if begins != place or self.format is None or layout is not self.format.layout():
             return ()
         self.confirmed += 1
-        self._stream.seek(piece.ends)
-        return self._reader.skip(piece.ends, piece.tally, self.lender.kept(piece.columns, piece.tally))
+        self._file.seek(ends)
+        self._offset, self._filled, self._tally[frames.POSITION] = ends, 0, 0
+        if tally[frames.PACKETS]:
+            self._tally[frames.TIME] = tally[frames.TIME]
+        return self._take(tally, self.lender.kept(columns, tally))
 
     def _read_ahead(self) -> None:
-        workers = self._cutting.workers()
-        format = self._reader.format
+        format, time = self.format, int(self._tally[frames.TIME])
         layout = None if format is None else format.layout()
         if format is None or layout is None:
             return
-        most = self._cutting.ahead(len(_being_read))
-        while self._next < self._count and len(self._ahead) < most:
-            start = self._next * self._size
-            place = start, start + self._size, self._reader.last_time()
-            job = reading_pool(workers).submit(
-                _read,
-                self._stream.descriptor,
-                place,
-                format,
-                layout,
-                self.lender,
-                self._cutting.room_bytes,
-                self._wants,
-            )
-            self._ahead.append((self._next, job))
+        pool, most = reading_pool(self._cutting.workers()), self._cutting.ahead(len(_being_read))
+        while self._next < self._count and len(self.ahead) < most:
+            start = self._next * self._piece
+            place, room = (start, start + self._piece, time), self._cutting.room_bytes
+            job = pool.submit(_read, self._file.descriptor, place, format, layout, self.lender, room, self._wants)
+            self.ahead.append((self._next, job))
             self._next += 1
 
 
@@ -472,9 +425,7 @@ def open_pieces(
     if not cutting.suits(source.size or 0) or format_of(source.head()) is None or source.compression:
         return None
     file = source.open_file()
-    if file is None:
-        return None
-    return PieceReader(FileStream(source.name, file), counters, block_bytes, cutting, wants, source.size)
+    return None if file is None else PieceReader(source, file, counters, block_bytes, cutting, wants)
 
 
 def _drop(futures: Iterable[Future[Piece]]) -> None:
@@ -525,7 +476,7 @@ def capture_format(block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -
     def cut(wants: Wants) -> Cutting:
         return cutting if wants.threads is None else cutting._replace(threads=wants.threads)
 
-    def open(file: Opens, counters: SourceCounters, wants: Wants) -> CaptureReader | PieceReader:
+    def open(file: Opens, counters: SourceCounters, wants: Wants) -> CaptureReader:
         if wants.first_only:  # If details are wanted, the other walk need not be loaded.
             wants = replace(wants, tunnels="outer")
             return CaptureReader(file, counters, _PROBE_BYTES, _PROBE_PACKETS, wants)

@@ -175,18 +175,22 @@ COMPRESSED = (".gz", ".zst", ".xz")
 _YEAR = 365 * 86400 * SECOND
 
 
-class Reader(Protocol):
-    """One pass over an input."""
+class Reader:
+    """One pass over an input, whose bytes are in `_stream`."""
 
+    _stream: Stream
     opening: int | None = None  # time of the very first packet, where that is not the first one that `read` returns
 
     def read(self) -> PacketBlock | None:
         """Return the next packets; () if none of them has addresses, None at the end."""
+        raise NotImplementedError
 
     def position(self) -> int:
         """Return the bytes of the input (compressed, if it is) read so far."""
+        return self._stream.position()
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self._stream.close()
 
 
 @dataclass(frozen=True)

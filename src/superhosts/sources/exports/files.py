@@ -67,12 +67,6 @@ class ExportReader(Reader):
     def read(self) -> PacketBlock | None:
         return next(self._blocks, None)
 
-    def position(self) -> int:
-        return self._stream.position()
-
-    def close(self) -> None:
-        self._stream.close()
-
     def _packets(self) -> Iterator[PacketBlock]:
         collector, counters = self._collector, self._counters
         try:
