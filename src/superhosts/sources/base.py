@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl
 
 from superhosts.core.pairs import PacketBlock
+from superhosts.core.text import printable
 from superhosts.errors import InputError, SuperhostsError, UsageError, internal_error
 from superhosts.jit.memory import is_out_of_memory
 
@@ -242,3 +244,18 @@ class Scheme:
 
     word: str
     open: Callable[[str], Source | Sequence[Source]]  # takes the whole name, with the word; it may stand for several
+
+
+def words_of(name: str, query: str, known: Sequence[str]) -> dict[str, str]:
+    """Return the words of a name (?word=value&…)."""
+    words = dict(parse_qsl(query, keep_blank_values=True))
+    for word in words:
+        if word not in known:
+            raise UsageError(f"{printable(name)}: unknown word {word!r}; use {', '.join(known)}")
+    return words
+
+
+def whole_number(name: str, word: str, value: str, least: int, most: int) -> int:
+    if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
+        raise UsageError(f"{printable(name)}: {word}={value}: a whole number from {least} to {most}")
+    return int(value)

@@ -31,11 +31,12 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +50,7 @@ from superhosts.core.pairs import Details, PacketBlock, Times
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Scheme, Source
+from superhosts.sources.base import Scheme, Source, words_of
 from superhosts.sources.tables.details import (
     DPORT,
     FLAGS,
@@ -66,10 +67,11 @@ from superhosts.sources.tables.details import (
 from superhosts.sources.tables.knownlogs import CSV, RECORD
 from superhosts.sources.tables.mapping import Column, resolve, usual_details
 from superhosts.sources.tables.options import TableOptions
-from superhosts.sources.tables.textscan import Places
 from superhosts.sources.tables.times import NO_TIME, parse_times, scale_integers
 from superhosts.sources.tables.wanted import details_of
 
+# The slots of values, besides those of details: times, where the ends begin, and their sizes two slots behind.
+TIME, OTHER_TIME, SRC, DST = range(VALUES, VALUES + 4)
 ICMP_TYPES = ("icmp_type", "icmptype", "icmpv4type")  # names of a field, in lower case
 _VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5  # how a field is written
 MISSING = -1  # the place of a value that is not there
@@ -77,12 +79,13 @@ _MOST_SHOWN = 60  # bytes of a message in warnings
 
 
 class Fields(NamedTuple):
+    """The numbers of the wanted fields of a record; 0: it has no such field."""
+
     src: int
     dst: int
     time: int
-    other_time: int  # counts where the first is missing or 0; 0: none
+    other_time: int  # counts where the first is missing or 0
     delimited: bool  # the length of a record is before it
-    # Details; 0: the record has no such field
     proto: int = 0
     sport: int = 0
     dport: int = 0
@@ -118,107 +121,69 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[np.uint64, int]:
 
 
 @compiled
-def _note_number(values: NDArray[np.int64], row: int, fields: Fields, number: int, value: np.uint64) -> None:
-    """Note the value of a field of details."""
-    what = -1
-    if number == fields.proto:
-        what = PROTO
-    elif number == fields.sport:
-        what = SPORT
-    elif number == fields.dport:
-        what = DPORT
-    elif number == fields.flags:
-        what = FLAGS
-    elif number == fields.icmp_type:
-        what = ICMP_TYPE
-    if what >= 0:
-        values[what, row] = np.int64(value)
-
-
-@compiled
-def _walk_one(
-    data: Bytes, at: int, end: int, fields: Fields, places: NDArray[np.int64], row: int, values: NDArray[np.int64]
-) -> int:
-    """Note where the source (places[0]) and destination of a record are; return its time, or -1 if it is damaged.
-
-    If `values` has room for the row, its details are noted there.
-    """
-    time, other = np.int64(0), np.int64(0)
+def _walk_one(data: Bytes, at: int, end: int, wanted: NDArray[np.int64], values: NDArray[np.int64], row: int) -> bool:
+    """Note the values of the fields of a record that are wanted, by slot; return False if it is damaged."""
     while at < end:
         tag, at = _varint(data, at, end)
         if at < 0:
-            return -1
-        number, kind = np.int64(tag >> np.uint64(3)), np.int64(tag & np.uint64(7))
+            return False
+        number, kind, slot = np.int64(tag >> np.uint64(3)), np.int64(tag & np.uint64(7)), -1
+        for each in range(len(wanted)):
+            if wanted[each] == number:
+                slot = each
         if kind == _VARINT:
             value, at = _varint(data, at, end)
             if at < 0:
-                return -1
-            if number == fields.time:
-                time = np.int64(value)
-            elif number == fields.other_time:
-                other = np.int64(value)
-            elif row < values.shape[1]:
-                _note_number(values, row, fields, number, value)
+                return False
+            if 0 <= slot < SRC:
+                values[slot, row] = np.int64(value)
         elif kind == _LENGTH:
             length, at = _varint(data, at, end)
             if at < 0 or length > np.uint64(end - at):
-                return -1
+                return False
             size = np.int64(length)
-            if size == 4 or size == 16:
-                if number == fields.src:
-                    places[0, row, 0], places[0, row, 1] = at, at + size
-                elif number == fields.dst:
-                    places[1, row, 0], places[1, row, 1] = at, at + size
+            if slot >= SRC and (size == 4 or size == 16):
+                values[slot, row], values[slot + 2, row] = at, size
             at += size
         elif kind in (_EIGHT, _FOUR):
             at += 8 if kind == _EIGHT else 4
             if at > end:
-                return -1
+                return False
         else:
-            return -1
-    return time if time > 0 else other
+            return False
+    return True
 
 
 @compiled
 def walk_protobuf(
-    data: Bytes,
-    offsets: NDArray[np.int64],
-    fields: Fields,
-    places: NDArray[np.int64],
-    times: NDArray[np.int64],
-    values: NDArray[np.int64],
+    data: Bytes, offsets: NDArray[np.int64], delimited: bool, wanted: NDArray[np.int64], values: NDArray[np.int64]
 ) -> None:
-    """Note where the ends of records are, and their times; message i is data[offsets[i]:offsets[i + 1]].
-
-    `values` has a row for each value of details, and columns for no message if they are not wanted.
-    """
-    for i in range(len(times)):
-        at, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
-        places[0, i, 0] = places[1, i, 0] = MISSING
-        whole = True
-        if fields.delimited:
+    """Note the wanted values of records; message i is data[offsets[i]:offsets[i + 1]]. One that is damaged has none."""
+    for i in range(len(offsets) - 1):
+        at, end, whole = np.int64(offsets[i]), np.int64(offsets[i + 1]), True
+        if delimited:
             length, at = _varint(data, at, end)
             whole = at >= 0 and length == np.uint64(end - at)
-        times[i] = _walk_one(data, at, end, fields, places, i, values) if whole else -1
-        if times[i] < 0:
-            places[0, i, 0] = places[1, i, 0] = MISSING
+        if not whole or not _walk_one(data, at, end, wanted, values, i):
+            values[TIME, i] = values[OTHER_TIME, i] = 0
+            values[SRC, i] = values[DST, i] = MISSING
 
 
 def read_protobuf(messages: Sequence[bytes], fields: Fields, *, details: bool = False) -> Records:
-    count = len(messages)
-    offsets = np.zeros(count + 1, np.int64)
+    offsets = np.zeros(len(messages) + 1, np.int64)
     np.cumsum([len(message) for message in messages], out=offsets[1:])
     data = np.frombuffer(bytearray(b"".join(messages)), np.uint8)
-    places, times = np.zeros((2, count, 2), np.int64), np.empty(count, np.int64)
-    values = np.full((VALUES, count if details else 0), -1, np.int64)
-    if details:
-        # Fields that are zero are not written. A protocol of zero is none that was seen.
-        known = ((SPORT, fields.sport), (DPORT, fields.dport), (FLAGS, fields.flags), (ICMP_TYPE, fields.icmp_type))
-        values[[what for what, number in known if number]] = 0
-    walk_protobuf(data, offsets, fields, places, times, values)
-    times[times == 0] = -1  # the record has no time
-    ends = _addresses(data, places[0]), _addresses(data, places[1])
-    return Records(*ends, scale_integers(times, 0), _combined(values) if details else None)
+    wanted = np.full(DST + 1, -1, np.int64)
+    wanted[[PROTO, SPORT, DPORT, FLAGS, ICMP_TYPE]] = fields[5:]
+    wanted[[TIME, OTHER_TIME, SRC, DST]] = fields.time, fields.other_time, fields.src, fields.dst
+    # Fields that are zero are not written. A protocol of zero is none that was seen.
+    values = np.zeros((DST + 3, len(messages)), np.int64)
+    values[[PROTO, *np.flatnonzero(wanted <= 0), SRC, DST]] = MISSING
+    walk_protobuf(data, offsets, fields.delimited, wanted, values)
+    times = np.where(values[TIME] > 0, values[TIME], values[OTHER_TIME])
+    times[times <= 0] = -1  # the record has no time
+    ends = _addresses(data, values[SRC::2]), _addresses(data, values[DST::2])
+    return Records(*ends, scale_integers(times, 0), _combined(values[:VALUES]) if details else None)
 
 
 def _combined(values: NDArray[np.int64]) -> Details:
@@ -230,9 +195,10 @@ def _combined(values: NDArray[np.int64]) -> Details:
     return found
 
 
-def _addresses(data: Bytes, places: Places) -> AddressColumn:
-    starts, sizes = places[:, 0], places[:, 1] - places[:, 0]
-    column = AddressColumn(np.zeros(len(places), np.uint8), np.zeros((len(places), 2), np.uint64))
+def _addresses(data: Bytes, places: NDArray[np.int64]) -> AddressColumn:
+    """Return the addresses that begin at places[0] and have places[1] bytes."""
+    starts, sizes = places
+    column = AddressColumn(np.zeros(len(starts), np.uint8), np.zeros((len(starts), 2), np.uint64))
     for size in (4, 16):
         rows = np.flatnonzero((starts >= 0) & (sizes == size))
         column.kinds[rows], column.words[rows] = from_packed(data[starts[rows, None] + np.arange(size)])
@@ -311,13 +277,8 @@ def read_proto(path: str) -> Fields:
 
 
 def is_delimited(message: bytes) -> bool:
-    length = shift = 0
-    for at, byte in enumerate(message[:5], start=1):
-        length |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return length == len(message) - at
-    return False
+    length, at = _varint(np.frombuffer(bytearray(message), np.uint8), 0, len(message))
+    return at >= 0 and int(length) == len(message) - at
 
 
 def shown(message: bytes) -> str:
@@ -326,8 +287,15 @@ def shown(message: bytes) -> str:
     return f"0x{message[:_MOST_SHOWN].hex()}"
 
 
-WORDS = {"group": None, "from": ("earliest", "latest"), "until": ("end",), "format": ("goflow2", "json", "proto")}
-FILES = ("proto", "config")
+# The words of a name, and their values; none are listed where any will do.
+WORDS: dict[str, tuple[str, ...]] = {
+    "group": (),
+    "from": ("earliest", "latest"),
+    "until": ("end",),
+    "format": ("goflow2", "json", "proto"),
+    "proto": (),
+    "config": (),
+}
 MESSAGES = 20_000  # of a block, at most
 POLL = 0.2  # seconds of waiting for messages after which a reader looks whether it should stop
 REACHED_WITHIN = 30.0  # seconds in which a broker must answer
@@ -352,14 +320,11 @@ def parse_topic(text: str) -> Topic:
     topic = url.path.strip("/")
     if not url.netloc or not topic or "/" in topic:
         raise UsageError(f"{text}: write it like {EXAMPLE}")
-    words: dict[str, str] = {}
-    for word, value in parse_qsl(url.query, keep_blank_values=True):
-        if word not in WORDS and word not in FILES:
-            raise UsageError(f"{text}: unknown word {word!r}; use {', '.join((*WORDS, *FILES))}")
-        allowed = WORDS.get(word)
-        if not value or (allowed is not None and value not in allowed):
+    words = words_of(text, url.query, tuple(WORDS))
+    for word, value in words.items():
+        allowed = WORDS[word]
+        if not value or (allowed and value not in allowed):
             raise UsageError(f"{text}: {word}={value}: " + (f"use {' or '.join(allowed)}" if allowed else "a name"))
-        words[word] = value
     if words.get("format") == "proto" and "proto" not in words:
         raise UsageError(f"{text}: format=proto: name the file of its fields: proto=schema.proto")
     return Topic(with_ports(url.netloc), topic, words)
@@ -409,11 +374,8 @@ class KafkaSource(Source):
     def __init__(self, name: str, topic: Topic) -> None:
         super().__init__(name)
         self._topic = topic
-        self._fields: Fields | None = read_proto(topic.words["proto"]) if "proto" in topic.words else None
-        self._json: JsonRecords | None = None
-        self._known = False  # the format
-        if topic.words.get("format") == "goflow2":
-            self._fields = self._fields or GOFLOW2
+        self._fields = read_proto(topic.words["proto"]) if "proto" in topic.words else None
+        self._decode: Callable[[Sequence[bytes]], Records] | None = None  # None: the format is not known yet
         self._consumer: Any = None
         self._notes = Notes()
         self._polling = threading.Lock()  # A consumer must not be closed while it is asked for messages.
@@ -511,6 +473,9 @@ class KafkaSource(Source):
     def _packets(self, messages: list[Any]) -> PacketBlock:
         values = [message.value() for message in messages]
         self._bytes += sum(map(len, values))
+        if self._decode is None:
+            likely = (value for value in values if value[:1] == b"{" or is_delimited(value))
+            self._decode = self._recognise(next(likely, values[0]))
         records = self._decode(values)
         self._note(messages, records.time)
         whole = records.time != NO_TIME
@@ -529,27 +494,19 @@ class KafkaSource(Source):
             self.counters.warn(f"{self.name}: {place} does not count: {printable(shown(values[index]), 160)}")
         return block
 
-    def _decode(self, values: list[bytes]) -> Records:
-        if not self._known:
-            self._recognise(next((value for value in values if value[:1] == b"{" or is_delimited(value)), values[0]))
-        if self._json is not None:
-            return self._json.read(values)
-        assert self._fields is not None
-        return read_protobuf(values, self._fields, details=self.wants.details)
-
-    def _recognise(self, message: bytes) -> None:
-        """Find out the format by a message, unless the caller has said it."""
-        format = self._topic.words.get("format")
-        if format == "json" or (format is None and self._fields is None and message[:1] == b"{"):
-            self._json = JsonRecords(self.name, details=self.wants.details)
-        elif self._fields is None and is_delimited(message):
-            self._fields = GOFLOW2
-        elif self._fields is None:
+    def _recognise(self, message: bytes) -> Callable[[Sequence[bytes]], Records]:
+        """Return what decodes messages of the format that the caller has named, or that one of them shows."""
+        format, fields = self._topic.words.get("format"), self._fields
+        if format == "json" or (format is None and fields is None and message[:1] == b"{"):
+            return JsonRecords(self.name, details=self.wants.details).read
+        if fields is None and (format == "goflow2" or is_delimited(message)):
+            fields = GOFLOW2
+        elif fields is None:
             way = "say format=goflow2 or json, or proto=FILE with its fields (Akvorado's outlet serves schema.proto)"
             raise InputError(f"the first message is neither JSON nor protobuf behind its length; {way}", file=self.name)
-        elif self._topic.words.get("format") != "goflow2":
-            self._fields = self._fields._replace(delimited=is_delimited(message))
-        self._known = True
+        elif format != "goflow2":
+            fields = fields._replace(delimited=is_delimited(message))
+        return partial(read_protobuf, fields=fields, details=self.wants.details)
 
     def _note(self, messages: list[Any], times: NDArray[np.int64]) -> None:
         likely = np.where(times > time.time_ns() + AHEAD, NO_TIME, times).tolist()

@@ -42,7 +42,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +53,7 @@ from superhosts.core.units import SECOND, format_size, parse_size
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.jit.cache import compiled, inlined
 from superhosts.jit.intrinsics import fence
-from superhosts.sources.base import PACE, Scheme, Source
+from superhosts.sources.base import PACE, Scheme, Source, whole_number, words_of
 from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
@@ -413,10 +412,7 @@ def parse_name(text: str) -> Capturing:
         raise UsageError(f"{printable(text)}: write it like {EXAMPLE}")
     if ANY in interfaces and len(interfaces) > 1:
         raise UsageError(f"{printable(text)}: any is all interfaces; name it alone")
-    words = dict(parse_qsl(query, keep_blank_values=True))
-    for word in words:
-        if word not in WORDS:
-            raise UsageError(f"{printable(text)}: unknown word {word!r}; use {', '.join(WORDS)}")
+    words = words_of(text, query, WORDS)
     ring, promisc = words.get("ring", RING), words.get("promisc", "yes")
     try:
         size = parse_size(ring)
@@ -426,15 +422,9 @@ def parse_name(text: str) -> Capturing:
         raise UsageError(f"{printable(text)}: ring={ring}: from 256KiB to 4GiB")
     if promisc not in ("yes", "no"):
         raise UsageError(f"{printable(text)}: promisc={promisc}: yes or no")
-    snap = None if "snap" not in words else _whole(text, "snap", words["snap"], LEAST_SNAP, MOST_SNAP)
-    readers = _whole(text, "readers", words.get("readers", "1"), 1, MOST_READERS)
+    snap = whole_number(text, "snap", words["snap"], LEAST_SNAP, MOST_SNAP) if "snap" in words else None
+    readers = whole_number(text, "readers", words.get("readers", "1"), 1, MOST_READERS)
     return Capturing(interfaces, size, snap, readers, promisc == "yes")
-
-
-def _whole(text: str, word: str, value: str, least: int, most: int) -> int:
-    if not (value.isascii() and value.isdigit() and least <= int(value) <= most):
-        raise UsageError(f"{printable(text)}: {word}={value}: a whole number from {least} to {most}")
-    return int(value)
 
 
 MOST_NOTES = 4096

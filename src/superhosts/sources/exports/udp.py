@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 from numba import types
@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Source, Wants
+from superhosts.sources.base import Source, Wants, whole_number, words_of
 from superhosts.sources.exports.collector import Batch, Collector, Settings, empty_batch
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.registry import TemplateFile, state_folder
@@ -113,17 +113,11 @@ def parse_listening(text: str) -> Listening:
     if port == 0:
         shown = url.netloc.rpartition(":")[2]
         raise UsageError(f"{text}: port {shown}: must be a number from 1 to 65535; write it like {example}")
-    words: dict[str, str] = {}
-    for word, value in parse_qsl(url.query, keep_blank_values=True):
-        if word not in WORDS:
-            raise UsageError(f"{text}: unknown word {word!r}; use {', '.join(WORDS)}")
-        if not value:
-            raise UsageError(f"{text}: {word}= needs a value")
-        words[word] = value
-    sockets = words.get("sockets", "1")
-    if not (sockets.isascii() and sockets.isdigit() and 1 <= int(sockets) <= MOST_SOCKETS):
-        raise UsageError(f"{text}: sockets={sockets}: a number from 1 to {MOST_SOCKETS}")
-    listening = Listening(scheme, url.hostname or "", port, int(sockets), words.get("templates", ""))
+    words = words_of(text, url.query, WORDS)
+    sockets = whole_number(text, "sockets", words.get("sockets", "1"), 1, MOST_SOCKETS)
+    if words.get("templates") == "":
+        raise UsageError(f"{text}: templates= needs a value")
+    listening = Listening(scheme, url.hostname or "", port, sockets, words.get("templates", ""))
     try:
         listening.resolve()
     except (OSError, UnicodeError) as error:
