@@ -23,7 +23,6 @@ warnings are held back until its turn comes.
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
@@ -72,7 +71,10 @@ class Ahead:
         self._clock = clock
         self._wake = wake or threading.Event()
         self._pace = pace
-        self._waiting = _WaitingBlocks(share)
+        self._share = share
+        self._waiting: deque[tuple[Item, int]] = deque()  # with their bytes
+        self._bytes = 0
+        self._changed = threading.Condition()
         self._left = False
         self._next: tuple[float, PacketBlock] | None = None
         threading.Thread(target=self._read, name=f"read {source.name}", daemon=True).start()
@@ -89,18 +91,29 @@ class Ahead:
 
     @timed("wait")
     def _put(self, item: Item, size: int = 0) -> bool:
-        while not self._left:
-            try:
-                self._waiting.put((item, size), timeout=self._pace.wake)
-            except queue.Full:
-                continue
-            self._wake.set()
-            return True
-        return False
+        """Hand something over, once there is room for it; return False if nobody takes it any more."""
+        with self._changed:
+            while not self._left and len(self._waiting) >= READ_AHEAD and self._bytes >= self._share:
+                self._changed.wait(self._pace.wake)
+            if self._left:
+                return False
+            self._waiting.append((item, size))
+            self._bytes += size
+            self._changed.notify()
+        self._wake.set()
+        return True
+
+    def _get(self) -> Item:
+        with self._changed:
+            item, size = self._waiting.popleft()
+            self._bytes -= size
+            self._changed.notify()
+        return item
 
     @timed("wait")
-    def _get(self) -> Item:
-        return self._waiting.get(timeout=self._pace.wake)[0]
+    def _wait(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting, self._pace.wake)
 
     def leave(self) -> None:
         self._left = True
@@ -109,12 +122,12 @@ class Ahead:
     def ready(self, *, wait: bool = False) -> bool:
         """Return True if there is a block to take. Raises the errors of the reading thread."""
         while self._next is None and not self.ended:
-            try:
-                item = self._get() if wait else self._waiting.get(block=False)[0]
-            except queue.Empty:
+            if not self._waiting:
                 if not wait or self._stopped():
                     return False
+                self._wait()
                 continue
+            item = self._get()
             if item is None or isinstance(item, BaseException):
                 self.ended = True
                 if item is not None:
@@ -135,30 +148,6 @@ class Ahead:
 
     def is_working(self) -> bool:
         return not self.source.waits() and self._next is None and not self.ended
-
-
-class _WaitingBlocks(queue.Queue[tuple[Item, int]]):
-    """Items with their bytes, between one thread that reads and one that takes.
-
-    They are `READ_AHEAD`, or more while they have less than a share of bytes.
-    """
-
-    def __init__(self, share: int) -> None:
-        super().__init__(READ_AHEAD)
-        self._share = share
-        self._bytes = 0
-
-    def _put(self, item: tuple[Item, int]) -> None:
-        super()._put(item)
-        self._bytes += item[1]
-
-    def _get(self) -> tuple[Item, int]:
-        item = super()._get()
-        self._bytes -= item[1]
-        return item
-
-    def _qsize(self) -> int:
-        return super()._qsize() if self._bytes >= self._share else min(super()._qsize(), READ_AHEAD - 1)
 
 
 def _size(block: PacketBlock) -> int:
