@@ -16,6 +16,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -51,10 +52,8 @@ def _package(url: str) -> str:
 
 def url_size(url: str) -> int | None:
     system, path = file_system(url)
-    try:
+    with _opening(url):
         found = system.info(path)
-    except Exception as error:
-        raise _unopened(url, error) from error
     if found["type"] == "directory":
         raise InputError("is a folder, not a capture", file=url)
     return None if found["size"] is None else int(found["size"])
@@ -63,10 +62,8 @@ def url_size(url: str) -> int | None:
 class UrlFile:
     def __init__(self, url: str) -> None:
         system, path = file_system(url)
-        try:
+        with _opening(url):
             self._file = system.open(path, "rb", block_size=BLOCK_BYTES)
-        except Exception as error:
-            raise _unopened(url, error) from error
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view` and return how much; 0 at the end."""
@@ -122,14 +119,10 @@ def describe_file(name: str) -> FoundFile:
     """Return a file by its name, with its size and state. Pipes and devices are an InputError."""
     if is_url(name):
         system, path = file_system(name)
-        try:
+        with _opening(name, "listed"):
             return _url_file(system, path, system.info(path))
-        except Exception as error:  # every file system has errors of its own
-            raise _unopened(name, error, "listed") from error
-    try:
+    with _opening(name):
         return _file(Path(name))
-    except OSError as error:
-        raise _unopened(name, error) from None
 
 
 def is_finished(name: str) -> bool:
@@ -142,13 +135,11 @@ def natural_order(name: str) -> list[Any]:
 
 def _on_disk(name: str, on_error: OnError) -> list[FoundFile] | None:
     path = Path(name)
-    try:
+    with _opening(name):
         if path.is_dir():
             return list(_below(path, on_error))
         matches = match_pattern(name)
         return None if matches is None else [_file(match) for match in matches if match.is_file()]
-    except (OSError, ValueError) as error:
-        raise _unopened(name, error) from None
 
 
 def _below(folder: Path, on_error: OnError) -> Iterator[FoundFile]:
@@ -181,15 +172,13 @@ def _behind_url(url: str) -> list[FoundFile] | None:
         if not glob.has_magic(path):
             return None  # whoever opens it says what is wrong
         about = None
-    try:
+    with _opening(url, "listed"):
         if about is None:
             found = system.glob(path, detail=True)
         elif about["type"] == "directory" or (path.endswith("/") and system.isdir(path)):
             found = _finished_below(path, system.find(path, detail=True))
         else:  # also a file whose name looks like a pattern, as with a query (?token=…)
             return None
-    except Exception as error:
-        raise _unopened(url, error, "listed") from error
     return [_url_file(system, name, about) for name, about in found.items() if about["type"] == "file"]
 
 
@@ -201,6 +190,17 @@ def _finished_below(folder: str, files: dict[str, Any]) -> dict[str, Any]:
 def _url_file(system: Any, name: str, about: dict[str, Any]) -> FoundFile:
     stamp = next((str(about[key]) for key in _STAMPS if about.get(key)), "")
     return FoundFile(system.unstrip_protocol(name), int(about["size"] or 0), stamp)
+
+
+@contextmanager
+def _opening(name: str, done: str = "opened") -> Iterator[None]:
+    """Turn errors into an InputError that names the file. Every file system has errors of its own."""
+    try:
+        yield
+    except SuperhostsError:
+        raise
+    except Exception as error:
+        raise _unopened(name, error, done) from error
 
 
 def _unopened(name: str, error: Exception, done: str = "opened") -> InputError:
