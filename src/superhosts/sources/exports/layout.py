@@ -18,6 +18,7 @@ which are the same fields of the other direction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -261,12 +262,15 @@ class Field(NamedTuple):
     enterprise: int = 0
 
 
-# Element → slot of the plan, and the length that it must have, or may have at most.
-_EXACTLY = {8: (SRC4, 4), 12: (DST4, 4), 27: (SRC6, 16), 28: (DST6, 16), 60: (IP_VERSION, 1), 160: (BOOT_AT, 8)}
-_EXACTLY |= {4: (PROTOCOL, 1), 7: (SPORT, 2), 11: (DPORT, 2)}
-_EXACTLY |= {182: (SPORT, 2), 180: (SPORT, 2), 205: (SPORT, 2), 183: (DPORT, 2), 181: (DPORT, 2)}  # TCP's and UDP's own
-_UP_TO = {6: (FLAGS, 8), 34: (RATE_AT, 8), 50: (RATE_AT, 8), 305: (RATE_AT, 8)}
-_UP_TO |= {32: (ICMP, 2), 139: (ICMP, 2), 176: (ICMP, 2), 178: (ICMP, 2)}  # the type is the first byte
+# Element → slot of the plan, and the lengths that it may have.
+_UP_TO_8 = range(1, 9)
+_ELEMENTS: dict[int, tuple[int, Sequence[int]]] = {8: (SRC4, (4,)), 12: (DST4, (4,)), 60: (IP_VERSION, (1,))}
+_ELEMENTS |= {27: (SRC6, (16,)), 28: (DST6, (16,))}
+_ELEMENTS |= {4: (PROTOCOL, (1,)), 160: (BOOT_AT, (8,)), 6: (FLAGS, _UP_TO_8)}
+_ELEMENTS |= dict.fromkeys((7, 182, 180, 205), (SPORT, (2,)))  # and those of TCP and UDP alone
+_ELEMENTS |= dict.fromkeys((11, 183, 181), (DPORT, (2,)))
+_ELEMENTS |= dict.fromkeys((32, 139, 176, 178), (ICMP, (1, 2)))  # the type is the first byte
+_ELEMENTS |= dict.fromkeys((34, 50, 305), (RATE_AT, _UP_TO_8))
 _STARTS = {22: UPTIME, 150: SECONDS, 152: MILLISECONDS, 154: NTP, 156: NTP, 158: BEFORE_EXPORT}
 _ENDS = {21: UPTIME, 151: SECONDS, 153: MILLISECONDS, 155: NTP, 157: NTP, 159: BEFORE_EXPORT}
 _EVENTS = {322: SECONDS, 323: MILLISECONDS, 324: NTP, 325: NTP, 258: MILLISECONDS}  # observed; collected
@@ -304,26 +308,19 @@ def make_plan(fields: list[Field], times: str | None) -> tuple[Rows, Rows]:
 
 
 def _place(field: Field, number: int, places: dict[int, tuple[int, int]], plan: Rows) -> None:
-    here = (number, field.length)
     element, length = field.element, field.length
+    slot, lengths = _ELEMENTS.get(element, (0, ()))
     if field.enterprise == REVERSE:
         plan[IS_BIFLOW] = 1
-        if element in _REVERSE_COUNTS and 0 < length <= 8:
-            places.setdefault(REVERSE_AT, here)
+        slot, lengths = REVERSE_AT, _UP_TO_8 if element in _REVERSE_COUNTS else ()
     elif field.enterprise:
         return
-    elif element in _EXACTLY:
-        slot, needed = _EXACTLY[element]
-        if length == needed:
-            places.setdefault(slot, here)
-    elif element in _UP_TO:
-        slot, most = _UP_TO[element]
-        if 0 < length <= most:
-            places.setdefault(slot, here)
     elif element in _SECTIONS and FRAME_AT not in places:
-        places[FRAME_AT] = here
+        slot, lengths = FRAME_AT, (length,)
         plan[FRAME_LINK] = link_of(_SECTIONS[element])
         plan[FRAME_LENGTH] = length
+    if length in lengths:
+        places.setdefault(slot, (number, length))
 
 
 def _rank(field: Field, times: str | None) -> tuple[int, int] | None:
@@ -361,12 +358,6 @@ def _laid_out(fields: list[Field], places: dict[int, tuple[int, int]], plan: Row
     plan[KIND] = FIXED if plan[FAMILY] else WITHOUT_ADDRESSES
     plan[LENGTH] = at
     return plan, np.empty((0, 2), np.int64)
-
-
-def option_plan() -> Rows:
-    plan = np.full(PLAN_SLOTS, -1, np.int64)
-    plan[KIND] = OPTION
-    return plan
 
 
 _V5 = [(8, 4), (12, 4), (15, 4), (10, 2), (14, 2), (2, 4), (1, 4), (22, 4), (21, 4), (7, 2), (11, 2), (210, 1), (6, 1)]

@@ -41,7 +41,6 @@ from superhosts.sources.exports.layout import (
     index_plans,
     index_streams,
     make_plan,
-    option_plan,
 )
 from superhosts.sources.exports.walks import V5_PLAN, template_hash
 
@@ -92,7 +91,6 @@ class Registry:
         self._times = times
         self._free = list(range(limits.templates, V5_PLAN, -1))  # rows for plans
         self._own: Counter[int] = Counter()  # templates of each stream
-        self.rows: dict[tuple[int, int], int] = {}  # row of the plan, by stream and number
         streams, plans = limits.streams, limits.templates + 1
         self.tables = Tables(
             np.zeros((streams, 3), np.uint64),
@@ -121,17 +119,15 @@ class Registry:
     def learn(self, stream: int, template: Template) -> bool:
         """Take a template in place of the one with its number; return True if it is new or has changed."""
         key = (stream, template.number)
-        if self.templates.get(key) == template:
+        known = self.templates.get(key)
+        if known is not None and known.content == template.content and known.kind == template.kind:
             return False
         self.changed = True
+        plan, fields = make_plan([] if template.is_option else template.fields, self._times)
         if template.is_option:
-            plan, fields = option_plan(), np.empty((0, 2), np.int64)
-        else:
-            plan, fields = make_plan(template.fields, self._times)
-        row = self.rows.get(key)
-        if row is None:
-            row = self.rows[key] = self._new_row(stream)
-            self._own[stream] += 1
+            plan[layout.KIND] = layout.OPTION
+        row = self._new_row(stream) if known is None else known.row
+        self._own[stream] += known is None
         plan[layout.OWNER], plan[layout.TEMPLATE] = key
         content = np.frombuffer(bytearray(template.content), np.uint8)
         plan[layout.HASH] = template_hash(content, 0, len(content))
@@ -140,7 +136,7 @@ class Registry:
         plan[layout.FIELDS] = len(fields)
         self.tables.fields[first : first + len(fields)] = fields
         self.tables.plans[row] = plan
-        self.templates[key] = template
+        self.templates[key] = template._replace(row=row)
         index_plan(self.tables, row)
         return True
 
@@ -193,10 +189,9 @@ class Registry:
         tables.streams[: len(kept)] = tables.streams[kept]
         tables.used[0] = len(kept)
         self.templates = {(int(numbers[stream]), number): each for (stream, number), each in self.templates.items()}
-        self.rows = {(int(numbers[stream]), number): row for (stream, number), row in self.rows.items()}
-        self._own = Counter(stream for stream, _ in self.rows)
-        for (stream, _), row in self.rows.items():
-            tables.plans[row, layout.OWNER] = stream
+        self._own = Counter(stream for stream, _ in self.templates)
+        for (stream, _), template in self.templates.items():
+            tables.plans[template.row, layout.OWNER] = stream
         for address in addresses - {self.key_of(stream).address for stream in range(len(kept))}:
             self.samplers.pop(address, None)
         self.given_up += len(gone)
@@ -224,13 +219,17 @@ class Registry:
         found: list[int] = (self._lost + _sum_losses(self.tables.streams[: self.tables.used[0]])).tolist()
         return found
 
+    def by_use(self) -> list[tuple[int, int]]:
+        """Return the streams and numbers of all templates, those first that were used last."""
+        plans = self.tables.plans
+        return sorted(self.templates, key=lambda key: -plans[self.templates[key].row, layout.PLAN_USED])
+
     def _new_row(self, stream: int) -> int:
         """Return a row for a plan; if there are too many, give up those that were used least recently."""
         has_many = self._own[stream] >= self.limits.templates_each
         if has_many or not self._free:
-            keys = [key for key in self.rows if key[0] == stream or not has_many]
-            keys.sort(key=lambda key: self.tables.plans[self.rows[key], layout.PLAN_USED])
-            oldest = keys[: max(len(keys) // 4, 1)]
+            keys = [key for key in self.by_use() if key[0] == stream or not has_many]
+            oldest = keys[-max(len(keys) // 4, 1) :]
             for key in oldest:
                 self._forget(key)
             self.given_up += len(oldest)
@@ -239,15 +238,14 @@ class Registry:
 
     def _forget(self, key: tuple[int, int]) -> None:
         """Forget a template. Its row is free for another one once the rows are indexed anew."""
-        row = self.rows.pop(key)
+        row = self.templates.pop(key).row
         self._own[key[0]] -= 1
-        del self.templates[key]
         self.tables.plans[row, layout.KIND] = layout.GONE
         self.tables.plans[row, layout.OWNER] = -1
         self._free.append(row)
 
     def _index_plans(self) -> None:
-        index_plans(self.tables, np.array(list(self.rows.values()), np.int64))
+        index_plans(self.tables, np.array([template.row for template in self.templates.values()], np.int64))
 
 
 def _power(least: int) -> int:
@@ -272,6 +270,7 @@ class Template(NamedTuple):
     fields: list[Field]  # none: it is withdrawn
     kind: int  # the id of its set: 0, 1 (NetFlow v9), 2, 3 (IPFIX); 1 and 3 are options
     content: bytes  # its record
+    row: int = -1  # of its plan
 
     @property
     def is_option(self) -> bool:
@@ -426,11 +425,10 @@ class TemplateFile:
 
 
 def _content(registry: Registry) -> list[dict[str, Any]]:
-    plans, streams = registry.tables.plans, registry.tables.streams
-    by_use = sorted(registry.templates, key=lambda key: -plans[registry.rows[key], layout.PLAN_USED])
+    streams = registry.tables.streams
     kept: dict[int, list[Template]] = {}
     size = 0
-    for key in by_use:
+    for key in registry.by_use():
         size += len(registry.templates[key].content)
         if size > MOST_BYTES:
             break
