@@ -237,20 +237,6 @@ def empty_batch() -> Batch:
     return Batch(as_block(b"\0"), np.zeros((0, layout.DATAGRAM_SLOTS), np.int64), np.zeros((0, 2), np.uint64))
 
 
-class Bucket:
-    def __init__(self, burst: int, rate: int, now: float) -> None:
-        self._burst, self._rate = burst, rate
-        self._left, self._then = float(burst), now
-
-    def spend(self, amount: int, now: float) -> bool:
-        self._left = min(self._burst, self._left + (now - self._then) * self._rate)
-        self._then = now
-        if self._left < amount:
-            return False
-        self._left -= amount
-        return True
-
-
 class Budget:
     """How much work exporters may cause with new templates.
 
@@ -261,16 +247,18 @@ class Budget:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._shared = Bucket(BURST, RATE, clock())
-        self._own: dict[Hashable, Bucket] = {}
+        self._left: dict[Hashable, tuple[float, float]] = {}  # bytes, and since when; None: of all new exporters
 
     def allows(self, name: Hashable, amount: int, *, is_established: bool) -> bool:
+        name, burst, rate = (name, BURST_EACH, RATE_EACH) if is_established else (None, BURST, RATE)
+        if name not in self._left and len(self._left) > MOST_NAMES:
+            del self._left[next(filter(None, self._left))]
         now = self._clock()
-        if not is_established:
-            return self._shared.spend(amount, now)
-        if name not in self._own and len(self._own) >= MOST_NAMES:
-            del self._own[next(iter(self._own))]
-        return self._own.setdefault(name, Bucket(BURST_EACH, RATE_EACH, now)).spend(amount, now)
+        left, then = self._left.get(name, (burst, now))
+        left = min(burst, left + (now - then) * rate)
+        is_allowed = left >= amount
+        self._left[name] = left - amount * is_allowed, now
+        return is_allowed
 
 
 class HeldSet(NamedTuple):
