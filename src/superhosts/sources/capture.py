@@ -64,7 +64,7 @@ from superhosts.sources.input import MOST_HEAD, FileFormat, FileSource, Input, O
 from superhosts.sources.pcap import LARGEST, Pcap
 from superhosts.sources.pcapng import LARGEST_BLOCK, Pcapng
 from superhosts.sources.readers import MOST_SHARE
-from superhosts.sources.stream import PlainStream
+from superhosts.sources.stream import PlainStream, Stream
 from superhosts.sources.walk import ROOM_BYTES, Rows
 
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -104,15 +104,16 @@ class CaptureReader(Reader):
 
     def __init__(
         self,
-        source: Opens,
+        name: str,
+        stream: Stream,
         counters: SourceCounters,
         block_bytes: int,
         packets: int,
         wants: Wants = PLAIN,
         size: int | None = None,
     ) -> None:
-        """Open it. `size`: the bytes that a file had when it was found."""
-        self._name, self._size = source.name, size
+        """Begin to read. `size`: the bytes that a file had when it was found."""
+        self._name, self._stream, self._size = name, stream, size
         self._counters = counters
         most_rows = 2 if wants.tunnels == "both" else 1  # of a packet
         self._packets = max(packets // most_rows, 1)
@@ -130,7 +131,6 @@ class CaptureReader(Reader):
         self.opening: int | None = None  # time of the first packet, with addresses or not
         self._finished = False
         self._until: int | None = None  # do not read records that start at this byte or later
-        self._stream = source.open()
 
     def _start(self) -> None:
         """Find out the format; an empty input has none."""
@@ -342,9 +342,6 @@ class FileStream(PlainStream):
         near = self.until is not None and self.until > self._position
         return super().readinto(view[: (self.until or 0) - self._position] if near else view)
 
-    def open(self) -> FileStream:
-        return self
-
 
 _being_read: WeakSet[PieceReader] = WeakSet()  # of all threads
 
@@ -356,7 +353,7 @@ class PieceReader(CaptureReader):
         self, file: Input, descriptor: int, counters: SourceCounters, block_bytes: int, cutting: Cutting, wants: Wants
     ) -> None:
         stream = self._file = FileStream(file.name, descriptor)
-        super().__init__(stream, counters, block_bytes, BLOCK_PACKETS, wants, file.size)
+        super().__init__(file.name, stream, counters, block_bytes, BLOCK_PACKETS, wants, file.size)
         self._cutting, self._wants = cutting, wants
         size = os.fstat(descriptor).st_size
         _being_read.add(self)
@@ -479,13 +476,13 @@ def capture_format(block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -
     def open(file: Opens, counters: SourceCounters, wants: Wants) -> CaptureReader:
         if wants.first_only:  # If details are wanted, the other walk need not be loaded.
             wants = replace(wants, tunnels="outer")
-            return CaptureReader(file, counters, _PROBE_BYTES, _PROBE_PACKETS, wants)
+            return CaptureReader(file.name, file.open(), counters, _PROBE_BYTES, _PROBE_PACKETS, wants)
         size = None
         if isinstance(file, Input):
             if (pieces := open_pieces(file, counters, block_bytes, cut(wants), wants)) is not None:
                 return pieces
             size = file.size if file.reopens else None  # stdin may be a file that somebody else has begun to read
-        return CaptureReader(file, counters, block_bytes, BLOCK_PACKETS, wants, size)
+        return CaptureReader(file.name, file.open(), counters, block_bytes, BLOCK_PACKETS, wants, size)
 
     def one_thread(file: Input, wants: Wants) -> bool:
         is_small = file.size is not None and not cut(wants).suits(file.size)

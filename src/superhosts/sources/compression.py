@@ -38,6 +38,7 @@ import zstandard
 from superhosts.core.profile import measured
 from superhosts.core.units import format_size
 from superhosts.errors import InputError
+from superhosts.sources.base import Stopped
 from superhosts.sources.stream import PlainStream, Stream
 
 try:  # a fork of zlib with the same results, which takes half the time
@@ -416,10 +417,14 @@ class CompressedStream:
 
 
 def decompressed(plain: PlainStream, alone_after: int = ALONE_AFTER) -> Stream:
-    """Return the stream itself, or its decompressed bytes.
+    """Return the stream itself, or its decompressed bytes; it is closed if its first bytes cannot be read.
 
     A thread of its own decompresses a file from `alone_after` bytes of output on.
     """
-    head = plain.head()
+    try:
+        head = plain.head()
+    except (InputError, Stopped):
+        plain.close()
+        raise
     kind = "gzip" if head[:2] == b"\x1f\x8b" else "zstd" if is_zstd(head) else "xz" if head == b"\xfd7zXZ\0" else ""
     return CompressedStream(plain, kind, alone_after) if kind else plain

@@ -323,12 +323,7 @@ class _Tail:
         except OSError as error:
             raise InputError(f"cannot be opened: {error.strerror or error}", file=self.name) from error
         self.inode = os.fstat(self._raw.fileno()).st_ino
-        plain = PlainStream(self.name, self, live=True)
-        try:
-            return decompressed(plain)
-        except (InputError, Stopped):
-            plain.close()
-            raise
+        return decompressed(PlainStream(self.name, self, live=True))
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view`, waiting for bytes; 0 when the file is finished."""

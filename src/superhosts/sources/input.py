@@ -162,11 +162,7 @@ class Input:
         else:
             file = os.fdopen(self._descriptor(), "rb", buffering=0)
         plain = PlainStream(self.name, file, self.live, self.waiting if self.live else None)
-        try:
-            stream: Stream = plain if self._plain else decompressed(plain)
-        except (InputError, Stopped):
-            plain.close()
-            raise
+        stream: Stream = plain if self._plain else decompressed(plain)
         self.compression = stream.compression
         return stream
 

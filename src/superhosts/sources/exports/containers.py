@@ -67,8 +67,8 @@ def _is_set(head: bytes, at: int, templates: tuple[int, int], end: int) -> bool:
     return (kind in templates or kind >= 256) and length >= 4 and is_near
 
 
-def datagrams_of(content: bytes, *, is_sflow: bool, is_last: bool) -> Iterator[tuple[int, int]]:
-    """Yield where datagrams begin and end; without `is_last`, only those that are whole without what follows.
+def datagrams_of(content: bytes, *, is_sflow: bool, is_last: bool) -> Iterator[tuple[int, int, bool]]:
+    """Yield where datagrams begin and end, and if the content ends inside; without `is_last`, only whole ones.
 
     Bytes that are no datagram are yielded in pieces that are no longer than one, so that memory is bounded.
     """
@@ -76,22 +76,18 @@ def datagrams_of(content: bytes, *, is_sflow: bool, is_last: bool) -> Iterator[t
     length_of = _sflow_length if is_sflow else _netflow_length
     while at < len(content):
         length = length_of(content, at)
+        is_cut = False
         if length is None or at + length > len(content):
+            is_cut = any(version.startswith(content[at : at + len(version)]) for version in _VERSIONS[is_sflow])
             if len(content) - at <= LONGEST:
                 if is_last:
-                    yield at, len(content)
+                    yield at, len(content), is_cut
                 return
             length = LONGEST
         if not is_last and at + length == len(content) and content[at + 1] == 9 and not is_sflow:
             return  # of version 9: another set may follow
-        yield at, at + length
+        yield at, at + length, is_cut
         at += length
-
-
-def is_cut(content: bytes, at: int, *, is_sflow: bool) -> bool:
-    length = _sflow_length(content, at) if is_sflow else _netflow_length(content, at)
-    begins = any(version.startswith(content[at : at + len(version)]) for version in _VERSIONS[is_sflow])
-    return begins and (length is None or at + length > len(content))
 
 
 def _netflow_length(content: bytes, at: int) -> int | None:

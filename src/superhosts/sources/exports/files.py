@@ -8,7 +8,7 @@ templates from each other, so that a capture whose templates are in the file bef
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,13 @@ from superhosts.jit.cache import compiled
 from superhosts.sources.base import SourceCounters, Wants
 from superhosts.sources.capture import CaptureReader, format_of
 from superhosts.sources.exports.collector import Batch, Collector, Pool, Settings, as_block
-from superhosts.sources.exports.containers import datagrams_of, exports_in, is_cut, recognise_exports
+from superhosts.sources.exports.containers import datagrams_of, exports_in, recognise_exports
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.walks import wide
 from superhosts.sources.files import is_url
 from superhosts.sources.frames.headers import is_ipv4
 from superhosts.sources.frames.links import big, byte, half, ip_header
 from superhosts.sources.input import MOST_HEAD, FileFormat, Input, Opens, Reader, read_head
-from superhosts.sources.stream import Stream
 
 BLOCK_BYTES = 1 << 20
 BLOCK_FRAMES = 16_384
@@ -91,7 +90,7 @@ class ExportReader(Reader):
         return self._captured() if self._is_capture else self._cut()
 
     def _captured(self) -> Iterator[Batch]:
-        reader = CaptureReader(_Opened(self.name, self._stream), self._counters, BLOCK_BYTES, BLOCK_FRAMES)
+        reader = CaptureReader(self.name, self._stream, self._counters, BLOCK_BYTES, BLOCK_FRAMES)
         rows = np.zeros((BLOCK_FRAMES, 4), np.int64)
         while (found := reader.list_frames(rows)) is not None:
             block, frames = found
@@ -109,11 +108,10 @@ class ExportReader(Reader):
             if places:
                 self._frames += len(places)
                 datagrams = np.zeros((len(places), DATAGRAM_SLOTS), np.int64)
-                datagrams[:, [START, END]] = places
+                datagrams[:, [START, END]] = [place[:2] for place in places]
                 yield Batch(as_block(content), datagrams, np.zeros((len(places), 2), np.uint64))
-            behind = places[-1][1] if places else 0
-            ends_inside = bool(places) and is_cut(content, places[-1][0], is_sflow=self._is_sflow)
-            if not got and (content[behind:] or self._stream.ended_early or ends_inside):
+            _, behind, is_cut = places[-1] if places else (0, 0, False)
+            if not got and (content[behind:] or self._stream.ended_early or is_cut):
                 self._counters.truncated_files += 1
                 self._counters.warn(f"{self.name}: the file ends inside a record; what came before counts")
             content = content[behind:]
@@ -143,14 +141,6 @@ class ExportReader(Reader):
                 waiting, "set of records without its template is", "sets of records without their template are"
             )
             self._counters.warn(f"{self.name}: {lost} not counted; {way}")
-
-
-class _Opened(NamedTuple):
-    name: str
-    stream: Stream
-
-    def open(self) -> Stream:
-        return self.stream
 
 
 @compiled
