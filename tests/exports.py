@@ -8,6 +8,7 @@ from ipaddress import ip_address
 
 import numpy as np
 
+from frames import rows_of
 from superhosts.core.pairs import PacketBlock
 from superhosts.sources.base import SourceCounters, Wants
 from superhosts.sources.exports.collector import Batch, Collector, Settings, as_block
@@ -183,14 +184,7 @@ class Reading:
     def _add(self, block: PacketBlock) -> None:
         self.counters.count(block)
         for each in block:
-            src, dst = each.src.tolist(), each.dst.tolist()
-            if each.family == 6:
-                src, dst = ([high << 64 | low for high, low in ends] for ends in (src, dst))
-            columns = [src, dst, each.time.tolist()]
-            if each.details is not None:
-                columns.append(each.details.tolist())
-            own = self.ipv4 if each.family == 4 else self.ipv6
-            own += zip(*columns, strict=True)
+            (self.ipv4 if each.family == 4 else self.ipv6).extend(rows_of(each))
 
     @property
     def ends(self) -> list[tuple[str, str]]:

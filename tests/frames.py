@@ -7,6 +7,7 @@ from pathlib import Path
 
 import packets as p
 from links import LINK_FRAMES
+from superhosts.core.pairs import PacketBatch
 from superhosts.sources.base import SourceCounters
 from superhosts.sources.capture import open_capture
 
@@ -14,6 +15,15 @@ Row = tuple[int, str, str, int]
 
 
 T = 1_700_000_000 * p.SECOND + 123_456_000
+
+
+def rows_of(batch: PacketBatch) -> list[tuple[int, ...]]:
+    """Return source, destination and time of each packet, and its details if there are any, as numbers."""
+    columns = [batch.src.tolist(), batch.dst.tolist()]
+    if batch.family == 6:
+        columns = [[high << 64 | low for high, low in column] for column in columns]
+    columns += [column.tolist() for column in (batch.time, batch.details) if column is not None]
+    return list(zip(*columns, strict=True))
 
 
 def rows(path: Path | str, **options: int) -> tuple[list[Row], SourceCounters]:
@@ -24,9 +34,7 @@ def rows(path: Path | str, **options: int) -> tuple[list[Row], SourceCounters]:
         for batch in batches:
             assert len(batch) > 0
             assert batch.src.base is None
-            for src, dst, time in zip(batch.src.tolist(), batch.dst.tolist(), batch.time.tolist(), strict=True):
-                if batch.family == 6:
-                    src, dst = src[0] << 64 | src[1], dst[0] << 64 | dst[1]
+            for src, dst, time in rows_of(batch):
                 ends = [str(ip_address(end.to_bytes(4 if batch.family == 4 else 16, "big"))) for end in (src, dst)]
                 found.append((batch.family, ends[0], ends[1], time))
     counters = source.counters

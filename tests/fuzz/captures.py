@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import naive_capture
 import naive_frames
 import packets as p
-from frames import FRAMES, mixed, mixed_pcapng
+from frames import FRAMES, mixed, mixed_pcapng, rows_of
 from fuzz.mutations import NUMBERS, apply, edits
 from fuzz.targets import fresh_folder, target
 from links import AGGREGATE, radiotap
@@ -37,9 +37,12 @@ class Reading:
     ipv6: list[naive_capture.Row] = field(default_factory=list)
     details4: list[int] = field(default_factory=list)
     details6: list[int] = field(default_factory=list)
-    error: InputError | None = None
+    error: InputError | None = field(default=None, compare=False)
+    said: str = ""  # by the error
     warnings: list[str] = field(default_factory=list)
     counters: Any = None
+    finished: dict[str, tuple[int, int]] = field(default_factory=dict)
+    position: int = 0  # at the end; how far a reader looks beyond damage depends on the size of its blocks
 
     @property
     def ends_inside(self) -> int | None:
@@ -56,18 +59,17 @@ def read(path: Path, block_bytes: int, cutting: Cutting = ONE_THREAD, wants: Wan
         reading.counters = source.counters
         reading.warnings = source.counters.warnings
         for block in source.blocks():
+            assert block
             for batch in block:
-                ends = batch.src.tolist(), batch.dst.tolist()
-                if batch.family == 6:
-                    ends = tuple([high << 64 | low for high, low in column] for column in ends)
-                own = reading.ipv4 if batch.family == 4 else reading.ipv6
-                own += zip(*ends, batch.time.tolist(), strict=True)
+                assert batch.span == (batch.time.min(), batch.time.max())
                 assert (batch.details is not None) == wants.details
-                if batch.details is not None:
-                    own_details = reading.details4 if batch.family == 4 else reading.details6
-                    own_details += batch.details.tolist()
+                own = (reading.ipv4, reading.details4) if batch.family == 4 else (reading.ipv6, reading.details6)
+                for src, dst, time, *details in rows_of(batch):
+                    own[0].append((src, dst, time))
+                    own[1].extend(details)
+        reading.finished, reading.position = source.finished(), source.position()
     except InputError as error:
-        reading.error = error
+        reading.error, reading.said = error, str(error)
     return reading
 
 
@@ -88,6 +90,13 @@ def compare(reading: Reading, oracle: naive_capture.Capture) -> None:
     assert (counters.not_ip, counters.truncated) == (oracle.not_ip, oracle.truncated)
     without_addresses = counters.not_ip + counters.truncated + counters.unsupported_link
     assert (counters.packets == counters.ipv4 + counters.ipv6 + without_addresses) or oracle.tunnels == "both"
+
+
+def agreed(path: Path, block_bytes: int = 1 << 20) -> Reading:
+    """Read a capture and compare it with the oracle."""
+    reading = read(path, block_bytes)
+    compare(reading, naive_capture.read(path.read_bytes()))
+    return reading
 
 
 # Captures that are well-formed but for a lie now and then. Each is made from a number of records and a seed: drawing

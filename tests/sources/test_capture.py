@@ -3,8 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import packets as p
 from frames import FRAMES, V4, Row, T, mixed, mixed_pcapng, rows, write
@@ -31,18 +29,6 @@ def test_every_way_to_an_ip_header(tmp_path: Path) -> None:
         assert (counters.packets, counters.not_ip, counters.truncated) == (1, int(family == 0), 0)
 
 
-@pytest.mark.slow
-def test_a_frame_that_is_cut_before_its_addresses_is_counted_as_cut(tmp_path: Path) -> None:
-    for case in FRAMES:
-        link, frame, family, needed = FRAMES[case]
-        # the next record starts right behind the cut, so that reading too far would find bytes there
-        for length in range(len(frame) + 1):
-            found, counters = rows(write(tmp_path, p.pcap([(T, frame[:length]), (T, frame)], link)))
-            assert len(found) == (0 if family == 0 else 1 + (length >= needed)), length
-            assert counters.truncated == (length < needed), length
-            assert counters.not_ip == (0 if family else 1 + (length >= needed)), length
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("magic", [p.MICRO, p.NANO, p.MODIFIED])
 def test_byte_orders_and_units(magic: int, order: str, tmp_path: Path) -> None:
@@ -67,19 +53,6 @@ def test_the_output_does_not_depend_on_where_blocks_are_cut(data: bytes, tmp_pat
     assert all((whole[1].not_ip, whole[1].truncated, whole[1].ipv4, whole[1].ipv6))
     for size in [*range(1, 130), 1000, 1500, len(data) - 1, len(data)]:
         assert rows(path, block_bytes=size) == whole, size
-
-
-frames_drawn = st.lists(st.tuples(st.integers(0, 2**32 * p.SECOND - 1), st.binary(max_size=90)), max_size=20)
-
-
-@given(frames=frames_drawn, size=st.integers(1, 300), link=st.sampled_from([0, 1, 101, 113, 276]))
-def test_any_frame_in_any_split(frames: list[tuple[int, bytes]], size: int, link: int, tmp_path: Path) -> None:
-    path = write(tmp_path, p.pcap(frames, link, p.NANO))
-    whole = rows(path)
-    assert whole[1].packets == len(frames)
-    assert rows(path, block_bytes=size) == whole
-    parts = p.section(">") + p.interface(link, ">", 9) + b"".join(p.enhanced(t, f, 0, ">") for t, f in frames)
-    assert rows(write(tmp_path, parts), block_bytes=size) == whole
 
 
 def test_many_packets_come_in_several_blocks_that_stay_as_they_are(tmp_path: Path) -> None:

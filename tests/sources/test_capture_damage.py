@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+import naive_capture
 import packets as p
-from frames import V4, V6, T, rows, write
+from frames import V4, V6, T, mixed, rows, write
 from fuzz.__main__ import run_process
+from fuzz.captures import ONE_THREAD, compare, read
 from superhosts.errors import InputError
+from superhosts.sources.capture import BLOCK_BYTES, Cutting
 
 PLAIN = p.ethernet(0x0800, V4)
 SMALL_PCAP = p.pcap([(T, PLAIN), (T, p.ethernet(0x0806, p.arp())), (T, p.ethernet(0x86DD, V6)), (T, PLAIN)])
@@ -25,41 +28,16 @@ SMALL_PCAPNG = (
 )
 
 
-def ends(data: bytes) -> set[int]:
-    """Where the records or blocks of a small capture end."""
-    found = set()
-    if data is SMALL_PCAP:
-        at = 24
-        found.add(at)
-        while at < len(data):
-            at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
-            found.add(at)
-        return found
-    at, order = 0, "little"
-    while at < len(data):
-        if data[at : at + 4] == b"\x0a\x0d\x0d\x0a":
-            order = "little" if data[at + 8] == 0x4D else "big"
-        at += int.from_bytes(data[at + 4 : at + 8], order)  # type: ignore[arg-type]
-        found.add(at)
-    return found
-
-
-@pytest.mark.parametrize("data", [SMALL_PCAP, SMALL_PCAPNG], ids=["pcap", "pcapng"])
+@pytest.mark.parametrize("data", [SMALL_PCAP, SMALL_PCAPNG, p.pcap(mixed(12)), p.pcap(mixed(12), 1, p.MODIFIED, ">")])
 def test_cut_at_every_byte(data: bytes, tmp_path: Path) -> None:
-    starts = ends(data)
-    seen = 0
     for length in range(4, len(data) + 1):
-        path = write(tmp_path, data[:length])
-        _, counters = rows(path)
-        assert counters.packets >= seen
-        seen = counters.packets
-        cuts = [text for text in counters.warnings if "ends inside" in text]
-        last = max([0, *(end for end in starts if end <= length)])
-        if length in starts:
-            assert cuts == []
-        else:
-            assert cuts == [f"{path}: byte {last}: the file ends inside a record; what came before counts"]
-    assert seen == (4 if data is SMALL_PCAP else 3)
+        path, oracle = write(tmp_path, data[:length]), naive_capture.read(data[:length])
+        for cutting in (ONE_THREAD, Cutting(100, 4096, threads=3)):
+            reading = read(path, BLOCK_BYTES, cutting)
+            compare(reading, oracle)
+            said = f"{path}: byte {oracle.ends_inside}: the file ends inside a record; what came before counts"
+            found = [text for text in reading.warnings if "ends inside" in text]
+            assert found == ([] if oracle.ends_inside is None else [said])
 
 
 @pytest.mark.parametrize(("snaplen", "largest"), [(96, 262_144), (0, 262_144), (400_000, 400_000), (2**32 - 1, 2**26)])

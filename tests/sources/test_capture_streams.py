@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import gzip
 import lzma
 import os
@@ -56,40 +55,10 @@ def test_a_skippable_zstd_frame_may_come_first(tmp_path: Path) -> None:
     assert rows(write(tmp_path, skippable + zstd(data) + skippable)) == rows(write(tmp_path, data))
 
 
-@pytest.mark.parametrize("kind", COMPRESSORS)
-def test_damaged_compressed_data_is_an_error_after_what_came_before(kind: str, tmp_path: Path) -> None:
-    compress, data = COMPRESSORS[kind], CAPTURES["pcap"]
-    good = compress(data)
-    damaged = good + good[:6] + b"\xff" * 100
-    source = open_capture(write(tmp_path, damaged))
-    assert source.first_time() == T
-    with pytest.raises(InputError, match=rf"capture: byte {len(data)}: damaged {kind} data") as caught:
-        list(source.blocks())
-    assert caught.value.offset == len(data)
-    assert source.counters.packets == 400
-    for place in range(20, len(good), 37):  # anything may come of it, but an error that is named
-        flipped = bytearray(good)
-        flipped[place] ^= 0x40
-        with contextlib.suppress(InputError):
-            rows(write(tmp_path, bytes(flipped)))
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"GET / HTTP/1.1\r\n", "text"),
-        (b"\0" * 100, "zeros"),
-        (b"\xd4\xc3\xb2", "the beginning of a capture"),
-        (b"x", "text"),
-        (b"\xa1\xb2\xc3\xd5abc", "binary data of no known kind"),
-    ],
-)
-def test_not_a_capture(data: bytes, words: str, tmp_path: Path) -> None:
-    message = f"capture: not a capture: it looks like {words}"
-    with pytest.raises(InputError, match=message):
-        open_capture(write(tmp_path, data))
-    with pytest.raises(InputError, match=message):
-        open_capture(write(tmp_path, gzip.compress(data)))
+def test_not_a_capture(tmp_path: Path) -> None:
+    for data in (b"GET / HTTP/1.1\r\n", gzip.compress(b"x")):
+        with pytest.raises(InputError, match="capture: not a capture: it looks like text"):
+            open_capture(write(tmp_path, data))
 
 
 def test_no_packets_are_no_error(tmp_path: Path) -> None:
@@ -125,24 +94,6 @@ def test_nothing_is_held_open_before_it_is_read(tmp_path: Path) -> None:
         assert len(list(held.iterdir())) <= before + 1
 
 
-class Writer:
-    """The other end of a pipe, and the blocks that come out of this one, one at a time."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "pipe"
-        os.mkfifo(self.path)
-        # both ends, so that opening does not wait for the other side
-        self._hold = os.open(self.path, os.O_RDWR)
-        self.end = os.open(self.path, os.O_WRONLY)
-
-    def write(self, data: bytes) -> None:
-        assert os.write(self.end, data) == len(data)
-
-    def close(self) -> None:
-        os.close(self.end)
-        os.close(self._hold)
-
-
 def soon(blocks: Iterator[PacketBlock]) -> PacketBlock:
     """The next block, which must come without further data."""
     result: list[PacketBlock] = []
@@ -155,7 +106,7 @@ def soon(blocks: Iterator[PacketBlock]) -> PacketBlock:
 
 @pytest.mark.parametrize("peek", [False, True])
 @pytest.mark.parametrize("kind", ["pcap", "pcapng", "gzip", "zstd"])
-def test_a_live_pipe_is_handed_out_as_it_arrives(kind: str, peek: bool, tmp_path: Path) -> None:
+def test_a_live_pipe_is_handed_out_as_it_arrives(kind: str, peek: bool) -> None:
     first, second = p.record(T, PLAIN), p.record(T + p.SECOND, PLAIN)
     head = p.pcap_header()
     if kind == "pcapng":
@@ -164,17 +115,18 @@ def test_a_live_pipe_is_handed_out_as_it_arrives(kind: str, peek: bool, tmp_path
     parts = [head + first + second[:20], second[20:]]
     if kind in COMPRESSORS:
         parts = [COMPRESSORS[kind](part) for part in parts]
-    pipe = Writer(tmp_path)
-    source = open_capture(pipe.path)
-    pipe.write(parts[0])
+    end, pipe = os.pipe()
+    source = open_capture(f"/dev/fd/{end}")
+    os.write(pipe, parts[0])
     if peek:
         assert source.first_time() == source.first_time() == T
     blocks = source.blocks()
     assert soon(blocks)[0].time.tolist() == [T]
     assert source.counters.packets == 1
-    pipe.write(parts[1])
+    os.write(pipe, parts[1])
     assert soon(blocks)[0].time.tolist() == [T + p.SECOND]
-    pipe.close()
+    os.close(pipe)
+    os.close(end)
     assert list(blocks) == []
     assert source.counters.packets == 2
     assert source.counters.warnings == []

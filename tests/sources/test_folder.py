@@ -15,6 +15,7 @@ import pytest
 import zstandard
 
 import packets as p
+from livescans import SOON, Clock
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.sources.base import Clocks, Pace, SourceCounters
 from superhosts.sources.capture import open_capture
@@ -24,22 +25,10 @@ from superhosts.sources.tables.options import DEFAULT
 from traffic import NOON, STEP, Frames, packet, talk, write
 from waiting import wait_for
 
-SOON = 240.0  # seconds; reached only by what hangs, but the first run compiles for many of them
-
 
 def frames(first: int, count: int) -> Frames:
     """Packets that are known by their times: number `first` and so on."""
     return talk("10.0.0.1", count, NOON + first * STEP)
-
-
-class Clock:
-    """A clock that stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Follower:

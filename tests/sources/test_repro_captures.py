@@ -63,17 +63,6 @@ def test_all_packets_before_damage_count(kind: str, compression: str, tmp_path: 
         assert [str(error).split(": damaged")[0] for error in errors] == [f"{path}: byte {len(data)}"]
 
 
-@pytest.mark.parametrize("kind", ["pcap", "pcapng"])
-def test_damage_at_the_edge_of_a_block(kind: str, tmp_path: Path) -> None:
-    data = good(kind, 5)
-    path = write(tmp_path, data + DAMAGE[kind])
-    for size in range(len(data) - 3, len(data) + 30):
-        source = open_capture(path, block_bytes=size)
-        with pytest.raises(InputError, match=f"byte {len(data)}: damaged"):
-            list(source.blocks())
-        assert source.counters.packets == 5
-
-
 def test_a_warning_does_not_depend_on_the_block_size(tmp_path: Path) -> None:
     """A damaged record ends the reading: nothing is said of a wrong checksum far behind it."""
     for damage, warnings in ((DAMAGE["pcap"], 0), (b"", 1)):
@@ -96,43 +85,48 @@ def test_interfaces_of_mixed_link_types(run: Run) -> None:
     assert ended.rows
 
 
-# The most bytes that a process has had so far.
+# Reads captures in a process of its own; prints the packets, and by how many bytes the process grew at most.
 # getrusage would not do: there the largest size of a process is at least that of the one that started it.
-PEAK = """
+GROWTH = """
+import sys
+from collections import deque
 from pathlib import Path
+from superhosts.pipeline.scan import Scan
+from superhosts.pipeline.settings import Settings
+from superhosts.sources.capture import BLOCKS_HELD, Cutting, open_capture
+from superhosts.sources.open import open_inputs
 
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-"""
 
-# Reads captures at once in a process of its own; prints the packets, and by how many bytes the process grew at most.
-GROWTH = f"""{PEAK}
-import sys
-from superhosts.pipeline.scan import Scan
-from superhosts.sources.open import open_inputs
-from superhosts.pipeline.settings import Settings
-
-def packets(paths):
+def scanned(paths, _):
     scan = Scan(open_inputs(paths), Settings(memory="1MiB"))
     list(scan)
     return scan.counters.packets
 
-packets(sys.argv[1:2])  # compiles, and makes a cube
+def in_pieces(paths, size):
+    # As many blocks are held as wait in a scan.
+    source, held = open_capture(paths[0], cutting=Cutting(size)), deque(maxlen=BLOCKS_HELD - 1)
+    held.extend(source.blocks())
+    return source.counters.packets
+
+packets = {"scanned": scanned, "in_pieces": in_pieces}[sys.argv[1]]
+packets(sys.argv[2:3], 1000)  # compiles, and makes a cube
 before = peak()
-print(packets(sys.argv[2:]), peak() - before)
+print(packets(sys.argv[3:], 1 << 20), peak() - before, Cutting(1 << 20).memory())
 """
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc/self/status here")
 
 
-def growth(small: Path, paths: list[Path]) -> tuple[int, int]:
-    arguments = [sys.executable, "-c", GROWTH, str(small), *map(str, paths)]
+def growth(small: Path, paths: list[Path], how: str = "scanned") -> list[int]:
+    """Return the packets of captures, the bytes by which a process grew that reads them, and the bound of pieces."""
+    arguments = [sys.executable, "-c", GROWTH, how, str(small), *map(str, paths)]
     result = subprocess.run(arguments, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr
-    packets, grown = result.stdout.split()
-    return int(packets), int(grown)
+    return [int(word) for word in result.stdout.split()]
 
 
 def zstd_frame(*blocks: bytes | tuple[int, bytes], window_bits: int = 17) -> bytes:
@@ -153,7 +147,7 @@ def test_zeros_that_compress_well_take_little_memory(tmp_path: Path) -> None:
     bomb = zstd_frame(p.pcap_header(), *zeros)
     assert len(bomb) < 2200
     paths = [write(tmp_path, bomb, f"bomb{number}.pcap.zst") for number in range(8)]
-    packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), paths)
+    packets, grown, _ = growth(write(tmp_path, p.pcap(mixed()), "small"), paths)
     assert packets == 8 * (64 << 20) // 16
     assert grown < 8 * (24 << 20)
 
@@ -167,30 +161,9 @@ def test_an_input_takes_no_more_memory_than_is_announced(tmp_path: Path) -> None
     some = p.record(T, p.ethernet(0x86DD, p.ipv6(payload=b""))) * 1000
     data = [header, *[some] * 2000, largest, *[(1 << 17, b"x")] * 512]
     path = write(tmp_path, zstd_frame(*data, window_bits=27), "large.pcap.zst")
-    packets, grown = growth(write(tmp_path, p.pcap(mixed()), "small"), [path])
+    packets, grown, _ = growth(write(tmp_path, p.pcap(mixed()), "small"), [path])
     assert packets == 2_000_000 + 1
     assert 192 << 20 < grown < READER_MEMORY <= most_memory()
-
-
-# Reads a plain file in pieces, and holds as many blocks as wait in a scan; prints what GROWTH prints, and the bound.
-PIECES = f"""{PEAK}
-import sys
-from collections import deque
-from superhosts.sources.capture import open_capture
-from superhosts.sources.capture import BLOCKS_HELD
-from superhosts.sources.capture import Cutting
-
-def packets(path, cutting):
-    source, held = open_capture(path, cutting=cutting), deque(maxlen=BLOCKS_HELD - 1)
-    for block in source.blocks():
-        held.append(block)
-    return source.counters.packets
-
-packets(sys.argv[1], Cutting(1000))  # compiles
-before = peak()
-cutting = Cutting(1 << 20)
-print(packets(sys.argv[2], cutting), peak() - before, cutting.memory())
-"""
 
 
 @pytest.mark.slow
@@ -202,9 +175,6 @@ def test_a_file_read_in_pieces_takes_no_more_memory_than_is_announced(
     monkeypatch.setenv("SUPERHOSTS_THREADS", "16")
     some = p.record(T, p.ethernet(0x86DD, p.ipv6(payload=b""))) * 1000
     path = write(tmp_path, p.pcap_header() + some * 4000, "large.pcap")
-    arguments = [sys.executable, "-c", PIECES, write(tmp_path, p.pcap(mixed(300)), "small"), path]
-    result = subprocess.run(arguments, capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0, result.stderr
-    packets, grown, bound = map(int, result.stdout.split())
+    packets, grown, bound = growth(write(tmp_path, p.pcap(mixed(300)), "small"), [path], "in_pieces")
     assert packets == 4_000_000
     assert grown < bound < 40 * packets

@@ -13,6 +13,7 @@ import exports as e
 import packets as p
 import superhosts as sh
 from commands import Run
+from frames import rows_of
 from naive_exports import Naive
 from places import DATA
 from superhosts.sources.open import open_inputs
@@ -51,10 +52,7 @@ def read(files: list[Path], format: str | None = None) -> tuple[Pairs, list[Any]
     for source in sources:
         for block in source.blocks():
             for batch in block:
-                ends: Any = batch.src.tolist(), batch.dst.tolist()
-                if batch.family == 6:
-                    ends = tuple([high << 64 | low for high, low in column] for column in ends)
-                pairs[batch.family] |= {(a, b) for a, b in zip(*ends, strict=True) if a != b}
+                pairs[batch.family] |= {(src, dst) for src, dst, *_ in rows_of(batch) if src != dst}
     return pairs, sources
 
 
