@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.filetypes import not_exports
-from superhosts.core.pairs import PacketBlock
+from superhosts.core.pairs import UDP, PacketBlock
 from superhosts.core.text import counted, setting
 from superhosts.errors import InputError
 from superhosts.jit.cache import compiled
@@ -25,15 +25,14 @@ from superhosts.sources.exports.containers import datagrams_of, exports_in, reco
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.walks import wide
 from superhosts.sources.files import is_url
-from superhosts.sources.frames.headers import is_ipv4
-from superhosts.sources.frames.links import big, byte, half, ip_header
+from superhosts.sources.frames.headers import is_ipv4, packet_end, payload
+from superhosts.sources.frames.links import big, half, ip_header
 from superhosts.sources.input import MOST_HEAD, FileFormat, Input, Opens, Reader, read_head
 
 BLOCK_BYTES = 1 << 20
 BLOCK_FRAMES = 16_384
 FILE_TIME = {"record": "start"}
 SFLOW = "sflow"
-_UDP = 17
 _KINDS = ("NetFlow v5, v9 or IPFIX", "sFlow v5")  # by is_sflow
 _LEAST = 28  # bytes by which captures and files of datagrams are told apart
 
@@ -155,24 +154,19 @@ def find_payloads(block: Bytes, records: Rows, datagrams: Rows, peers: NDArray[n
         at = ip_header(block, start, end, link)
         if at < 0:
             continue
-        if is_ipv4(block, at):
-            behind, protocol = at + (byte(block, at) & 15) * 4, byte(block, at + 9)
-            last = at + half(block, at + 2)
-            is_whole = half(block, at + 6) & 0x3FFF == 0
-            high, low = np.uint64(0), np.uint64(0xFFFF) << np.uint64(32) | np.uint64(big(block, at + 12))
-        else:
-            behind, protocol = at + 40, byte(block, at + 6)
-            last = at + 40 + half(block, at + 4)
-            is_whole = True
-            high, low = wide(block, at + 8), wide(block, at + 16)
-        last = min(last, end)
-        if protocol != _UDP or not is_whole or last - behind < 8:
+        last = packet_end(block, at, end)
+        protocol, behind = payload(block, at, last)
+        is_narrow = is_ipv4(block, at)
+        if protocol != UDP or not behind or last - behind < 8 or (is_narrow and half(block, at + 6) & 0x2000):
             continue
         length = half(block, behind + 4)
         if length >= 8:
             last = min(last, behind + length)
         datagrams[count, START], datagrams[count, END] = behind + 8, last
         datagrams[count, RECEIVED] = records[row, 3]
-        peers[count, 0], peers[count, 1] = high, low
+        if is_narrow:
+            peers[count, 0], peers[count, 1] = 0, np.uint64(0xFFFF) << np.uint64(32) | np.uint64(big(block, at + 12))
+        else:
+            peers[count, 0], peers[count, 1] = wide(block, at + 8), wide(block, at + 16)
         count += 1
     return count
