@@ -17,6 +17,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Protocol
@@ -211,10 +212,7 @@ class FileSource(Source):
         self.format = recognise(file) if file.reopens else None
         self._reader: Reader | None = None
         self._first: PacketBlock = ()  # read from a pipe for its time, not yet yielded
-        self._first_time: int | None = None
-        self._first_known = False
         self._probed = SourceCounters()  # of a file that was opened to know when it begins
-        self._opening: int | None = None  # time of the very first packet of a file, stray or not
         self._finished: dict[str, tuple[int, int]] = {}
         self.want(self.wants)
 
@@ -223,30 +221,28 @@ class FileSource(Source):
         self.one_thread = self.format is not None and self.format.one_thread(self._input, wants)
 
     def first_time(self) -> int | None:
-        self._look()
-        if self._opening is None:  # A file without packets is not read, so that nobody else says what is wrong with it.
+        opening, first = self._begin
+        if opening is None:  # A file without packets is not read, so that nobody else says what is wrong with it.
             probed, self._probed = self._probed, SourceCounters()
             self.counters.truncated_files += probed.truncated_files
             for text in probed.warnings:
                 self.counters.warn(text)
-        return self._first_time
+        return first
 
-    def _look(self) -> None:
-        """Find out, once, when the input begins."""
-        if self._first_known:
-            return
+    @cached_property
+    def _begin(self) -> tuple[int | None, int | None]:
+        """The time of the very first packet, stray or not, and that at which the input begins; None without packets."""
         if self.replays:
             reader = self._open(self._probed, replace(self.wants, first_only=True))
             try:
-                self._opening, block = read_first(reader)
+                opening, block = read_first(reader)
             finally:
                 reader.close()
-            self._first_time = _begin(self._opening, block)
         else:
             self._reader = self._reader or self._open(self.counters, self.wants)
-            opening, self._first = read_first(self._reader)
-            self._first_time = _begin(opening, self._first)
-        self._first_known = True
+            opening, block = read_first(self._reader)
+            self._first = block
+        return opening, _earliest(opening, block)
 
     def _open(self, counters: SourceCounters, wants: Wants) -> Reader:
         self.format = self.format or self._recognise(self._input)
@@ -255,7 +251,7 @@ class FileSource(Source):
     def _read(self) -> Iterator[PacketBlock]:
         try:
             identity = self.identity()  # before reading: meanwhile another file may take its name
-            span = Span(self._opening)
+            span = Span(None if identity is None else self._begin[0])
             reader = self._reader = self._reader or self._open(self.counters, self.wants)
             first, self._first = self._first, ()
             for block in filter(None, chain([first], iter(reader.read, None))):
@@ -276,8 +272,8 @@ class FileSource(Source):
     def identity(self) -> str | None:
         if not self.replays or self.wants.one_window:
             return None
-        self._look()
-        return None if self._opening is None else identity_of(self._input.path, self._opening)
+        opening, _ = self._begin
+        return None if opening is None else identity_of(self._input.path, opening)
 
     def head(self) -> bytes:
         return self._input.head()
@@ -314,7 +310,7 @@ def read_first(reader: Reader) -> tuple[int | None, PacketBlock]:
     return first if reader.opening is None else reader.opening, block or ()
 
 
-def _begin(opening: int | None, block: PacketBlock) -> int | None:
+def _earliest(opening: int | None, block: PacketBlock) -> int | None:
     """Return the earliest time of the first packets that is not years from most of them."""
     if opening is None or not block:
         return opening
