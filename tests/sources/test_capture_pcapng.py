@@ -54,20 +54,29 @@ def test_a_section_has_its_own_interfaces_and_byte_order(tmp_path: Path) -> None
         rows(write(tmp_path, data + p.section() + p.enhanced(5, PLAIN)))
 
 
-def test_interfaces_may_be_declared_between_packets(tmp_path: Path) -> None:
-    data = p.section()
-    for number in range(300):
-        data += p.interface(1, "<", 9) + p.enhanced(number, PLAIN, number) + p.enhanced(number, PLAIN, number // 2)
-    found, _ = rows(write(tmp_path, data))
-    assert [row[3] for row in found] == [number for number in range(300) for _ in range(2)]
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_obsolete_packets_have_short_interface_numbers(order: str, tmp_path: Path) -> None:
-    data = p.section(order) + p.interface(101, order) + p.interface(1, order, 9)
-    data += p.obsolete(2**40, PLAIN, 1, order, drops=3) + p.obsolete(4, V6, 0, order, drops=0xFFFF)
-    found, _ = rows(write(tmp_path, data))
-    assert found == [(4, p.A4, p.B4, 2**40), (6, p.A6, p.B6, 4000)]
+def test_blocks_of_every_kind(order: str, tmp_path: Path) -> None:
+    """Interfaces between packets, short numbers of interfaces, padding and options, packets cut at the snaplen."""
+    start = p.section(order)
+    between = [
+        p.interface(1, order, 9) + p.enhanced(n, PLAIN, n, order) + p.enhanced(n, PLAIN, n // 2, order)
+        for n in range(300)
+    ]
+    obsolete = p.interface(101, order) + p.interface(1, order, 9) + p.obsolete(2**40, PLAIN, 1, order, drops=3)
+    options = p.option(1, b"a comment", order) + p.option(0, b"", order)
+    parts = [p.enhanced(1, PLAIN[:length], 0, order, options) for length in range(len(PLAIN) + 1)]
+    for blocks, found in (
+        (b"".join(between), (600, 0)),
+        (obsolete + p.obsolete(4, V6, 0, order, drops=0xFFFF), (1, 1)),
+        (p.interface(1, order) + b"".join(parts), (len(PLAIN) + 1 - 34, 0)),
+        # The padding behind a packet that was cut must not be taken for packet bytes.
+        *(
+            (p.interface(1, order, snaplen=snaplen) + p.simple(PLAIN[: snaplen or None], order, len(PLAIN)), (whole, 0))
+            for snaplen, whole in ((0, 1), (34, 1), (33, 0))
+        ),
+    ):
+        reading = agreed(write(tmp_path, start + blocks))
+        assert (len(reading.ipv4), len(reading.ipv6)) == found
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -81,24 +90,6 @@ def test_simple_packets_take_the_time_before_them(order: str, tmp_path: Path) ->
         assert len(counters.warnings) == 1
         assert "without a time" in counters.warnings[0]
     assert open_capture(path).first_time() == 0
-
-
-def test_a_simple_packet_is_cut_at_the_snaplen(tmp_path: Path) -> None:
-    for snaplen, whole in ((0, True), (34, True), (33, False)):
-        # the padding behind a packet that was cut must not be taken for packet bytes
-        captured = PLAIN[: snaplen or None]
-        data = p.section() + p.interface(1, "<", snaplen=snaplen) + p.simple(captured, "<", len(PLAIN))
-        _, counters = rows(write(tmp_path, data))
-        assert (counters.ipv4, counters.truncated) == (int(whole), int(not whole))
-
-
-def test_padding_and_options_are_not_packet_bytes(tmp_path: Path) -> None:
-    options = p.option(1, b"a comment") + p.option(0, b"")
-    for length in range(len(PLAIN) + 1):
-        data = p.section() + p.interface() + p.enhanced(1, PLAIN[:length], 0, "<", options) + p.enhanced(2, PLAIN)
-        found, counters = rows(write(tmp_path, data))
-        assert len(found) == 1 + (length >= 34)
-        assert counters.truncated == (length < 34)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -17,7 +17,6 @@ import zstandard
 import packets as p
 from commands import Run
 from frames import V4, T, mixed, write
-from places import REPRO
 from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
@@ -25,7 +24,6 @@ from superhosts.sources.capture import BLOCK_PACKETS, READER_MEMORY, most_memory
 from superhosts.sources.open import open_inputs
 
 PLAIN = p.ethernet(0x0800, V4)
-needs_repro = pytest.mark.skipif(not REPRO.exists(), reason=f"no folder {REPRO} (set SUPERHOSTS_REPRO)")
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "plain": bytes,
@@ -75,11 +73,11 @@ def test_a_warning_does_not_depend_on_the_block_size(tmp_path: Path) -> None:
             assert (source.counters.packets, len(source.counters.warnings)) == (5 if damage else 8, warnings)
 
 
-@needs_repro
-def test_interfaces_of_mixed_link_types(run: Run) -> None:
-    ended = run("scan", REPRO / "mixed_links.pcapng", "--json", "--threshold", 1, "--detector", "exact")
+def test_interfaces_of_mixed_link_types(run: Run, tmp_path: Path) -> None:
+    data = p.section() + p.interface() + p.interface(249) + p.enhanced(1, PLAIN) * 3 + p.enhanced(2, PLAIN, 1)
+    ended = run("scan", write(tmp_path, data), "--json", "--threshold", 1, "--detector", "exact")
     assert ended.status == 0
-    assert "\n204 packets" in ended.err
+    assert "\n4 packets" in ended.err
     assert "1 of an unsupported link type" in ended.err
     assert ended.err.count("warning: ") == ended.err.count("link type 249 (USB, Windows) is not supported") == 1
     assert ended.rows

@@ -226,18 +226,6 @@ def test_the_times_of_records(tmp_path: Path, time: str) -> None:
     assert block[0].time.tolist() == [NOON + expected * e.SECOND]
 
 
-def test_the_library_and_the_command_read_the_same(tmp_path: Path, run: Run) -> None:
-    path, counters = tmp_path / "flows.ipfix", tmp_path / "counters.json"
-    flows = e.data(300, [e.wide("2001:db8::1", f"2001:db8::{each:x}") for each in range(2, 50)])
-    path.write_bytes(e.ipfix(e.template(300, e.WIDE, is_ipfix=True), flows))
-    [window] = sh.scan(path, ipv6_prefix=128, top=1)
-    assert [(str(row.host), row.peers) for row in window] == [("2001:db8::1", 48)]
-    ended = run("scan", path, "--ipv6-prefix", 128, "--top", 1, "--json", "--counters", counters)
-    assert [(row["host"], row["peers"]) for row in ended.rows] == [("2001:db8::1", 48)]
-    assert "48 records" in ended.err
-    assert json.loads(counters.read_text())["exports"][0]["exporters"][0]["records"] == 48
-
-
 # Real exports
 
 EXPECTED = json.loads((DATA / "expected.json").read_text()) if (DATA / "expected.json").exists() else {}
