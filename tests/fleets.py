@@ -19,6 +19,8 @@ from superhosts.sketch.sketch import Sketch
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
 LENGTH = 300 * SECOND
 SETTINGS = Settings(memory="64KiB", device="cpu", threads=1)
+LARGER = Settings(memory="128KiB", device="cpu", threads=1)  # which does not merge with the others
+KEY = "20261114T120000Z-5m"  # the name of window 0
 
 
 def window(number: int) -> Window:

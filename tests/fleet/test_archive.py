@@ -14,16 +14,12 @@ import pytest
 
 import superhosts as sh
 from faults import system_call
-from fleets import damage, make_odd, make_sketch, write_parcel
+from fleets import KEY, LARGER, damage, make_odd, make_sketch, write_parcel
 from hubs import Node, make_archive, three, union_of
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
-from superhosts.pipeline.settings import Settings
 from traffic import content
-
-KEY = "20261114T120000Z-5m"
-LARGER = Settings(memory="128KiB", device="cpu", threads=1)
 
 
 def make_node(tmp_path: Path, **options: Any) -> Node:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleets import make_sketch, write_parcel
+from fleets import KEY, make_sketch, write_parcel
 from hubs import SITES, Node, make_archive, three
 from superhosts.core.pairs import Part, Window
 from superhosts.core.units import SECOND
@@ -20,7 +20,6 @@ from superhosts.fleet.names import SketchId
 from superhosts.sketch.sketch import Sketch
 
 DAY = 86400.0
-KEY = "20261114T120000Z-5m"
 
 
 class Time:

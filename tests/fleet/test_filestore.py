@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from brokers import KeepingIntake, make_spool, noise, running
-from fleets import make_sketch
+from fleets import LARGER, make_sketch
 from hubs import FakeTime, Node, three, union_of
 from processes import COMMON, INNER, free_port, status_of, wait_for, windows_in
 from processes import Node as Process
@@ -26,7 +26,6 @@ from superhosts.fleet import filestore
 from superhosts.fleet.filelink import SETTLE, FileReceiver, FileSender
 from superhosts.fleet.filestore import MARK, FolderStore, ObjectStore
 from superhosts.fleet.spool import Spool
-from superhosts.pipeline.settings import Settings
 from traffic import content
 
 pytestmark = pytest.mark.slow
@@ -165,7 +164,7 @@ def test_sketches_are_merged_and_refused_and_nothing_stays(tmp_path: Path, serve
     senders = {site: sender_to(url, site) for site in spools}
     for sketch in three():
         spools[min(sketch.sites)].put(sketch)
-    other = spools["ams"].put(make_sketch("ams", 1, settings=Settings(memory="128KiB", device="cpu", threads=1)))
+    other = spools["ams"].put(make_sketch("ams", 1, settings=LARGER))
     for site, sender in senders.items():
         sender.step(spools[site])
         sender.step(spools[site])  # what is there already is not sent again

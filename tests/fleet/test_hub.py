@@ -16,7 +16,7 @@ import pytest
 
 import superhosts as sh
 from faults import DeadError, at_rename, die
-from fleets import SETTINGS, damage, forge_parcel, make_sketch, window, write_parcel
+from fleets import KEY, LARGER, SETTINGS, damage, forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, make_archive, three, union_of
 from superhosts.core.pairs import HostKeys, Part
@@ -161,7 +161,7 @@ def test_duplicates_and_any_order_change_nothing(tmp_path: Path):
     ("settings", "words"),
     [
         (Settings(memory="64KiB", device="cpu", threads=1, key=b"another key"), "key"),
-        (Settings(memory="128KiB", device="cpu", threads=1), "geometry differs"),
+        (LARGER, "geometry differs"),
         (Settings(memory="8MiB", device="cpu", threads=1, detector="cbaa"), "the detectors differ"),
     ],
 )
@@ -288,7 +288,7 @@ def test_a_sketch_in_the_folder_counts_though_the_hub_died_before_the_ledger(tmp
     sketches = three()
     node.send_all(*sketches[:2])
     path = write_parcel(sketches[2], tmp_path / "wire")
-    shutil.copy(path, node.store.folder("20261114T120000Z-5m") / path.name)
+    shutil.copy(path, node.store.folder(KEY) / path.name)
     again = Node(tmp_path)
     assert again.intake.known(path.name) == Receipt(path.name, MERGED)
     again.hub.step()
@@ -299,7 +299,7 @@ def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path
     node = Node(tmp_path, grace=0.0)
     sketches = three()
     node.send_all(*sketches)
-    damage(next(node.store.folder("20261114T120000Z-5m").glob("*-fra-*.cube")))
+    damage(next(node.store.folder(KEY).glob("*-fra-*.cube")))
     node = Node(tmp_path, grace=0.0)  # what this process has checked itself is not checked again
     node.hub.step()
     assert node.hub.counters.damaged == 1
@@ -340,7 +340,7 @@ def test_past_windows_refuse_late_sketches_unless_an_archive_holds_the_union(tmp
         assert receipt.verdict == MERGED
         node.hub.step()
         assert [report.revision for report in node.reports] == [1, 2]
-        assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(first, late))
+        assert content(sh.load(archive.union(KEY))) == content(union_of(first, late))
 
 
 def test_the_archive_keeps_unions_and_sites_and_sweeps_by_age(tmp_path: Path):
@@ -392,7 +392,7 @@ def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path):
     link = tmp_path / "link"
     stop = threading.Event()
     spool.put(make_sketch("ams", 0))
-    bad = spool.put(make_sketch("ams", 1, settings=Settings(memory="128KiB", device="cpu", threads=1)))
+    bad = spool.put(make_sketch("ams", 1, settings=LARGER))
     FileSender(link, "ams", said.append).step(spool)
     (link / "ams" / ".half.cube.tmp").write_bytes(b"x")
     (link / "ams" / "readme.cube").write_text("not a sketch")
@@ -435,7 +435,7 @@ def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path):
         thread.join()
     assert verdicts == [MERGED, MERGED]
     node.hub.step()
-    assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(*sketches))
+    assert content(sh.load(archive.union(KEY))) == content(union_of(*sketches))
 
 
 def test_a_window_taken_back_is_said_and_not_retired_before_its_sketch_is_in(tmp_path: Path):
@@ -458,7 +458,7 @@ def test_a_window_taken_back_is_said_and_not_retired_before_its_sketch_is_in(tmp
     others[0].join()
     node.hub.step()
     assert [report.revision for report in node.reports] == [1, 2]
-    assert content(sh.load(archive.union("20261114T120000Z-5m"))) == content(union_of(first, second))
+    assert content(sh.load(archive.union(KEY))) == content(union_of(first, second))
     assert "20261114T120000Z-5m: restored from the archive for a sketch of fra" in node.said
 
 
@@ -466,7 +466,7 @@ def test_a_sites_sketch_that_rots_after_the_first_report_does_not_stop_the_next(
     node = Node(tmp_path, grace=0.0)
     sketches = three()
     node.step(*sketches[:2])
-    damage(next(node.store.folder("20261114T120000Z-5m").glob("*-fra-*.cube")))
+    damage(next(node.store.folder(KEY).glob("*-fra-*.cube")))
     node.step(sketches[2])
     assert [report.revision for report in node.reports] == [1, 2]
     assert content(node.union(0)) == content(union_of(*sketches))

@@ -18,7 +18,7 @@ import pytest
 
 import superhosts as sh
 from faults import DeadError, at_rename, at_sync, die, fill_disk, system_call
-from fleets import make_sketch, window, write_parcel
+from fleets import KEY, LARGER, make_sketch, window, write_parcel
 from hubs import SITES, Node, make_archive, three, union_of
 from processes import wait_for
 from superhosts.core.files import write_json, write_lines
@@ -38,12 +38,7 @@ from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.files import AppendedFile, ParquetFolder, ReplacedFile
 from superhosts.output.report import Report
 from superhosts.output.stdout import StandardOutput
-from superhosts.pipeline.settings import Settings
 from traffic import content
-
-KEY = "20261114T120000Z-5m"
-LARGER = Settings(memory="128KiB", device="cpu", threads=1)
-
 
 # Kills between two steps.
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from brokers import make_spool
-from fleets import make_sketch
+from fleets import LARGER, make_sketch
 from hubs import FakeTime, Node
 from needs import needed
 from superhosts.fleet.filelink import SETTLE, FileReceiver, FileSender
-from superhosts.pipeline.settings import Settings
 from traffic import content
 
 pytestmark = pytest.mark.slow
@@ -73,7 +72,7 @@ def link(tmp_path: Path) -> Synchronised:
 
 def test_sketches_go_one_way_and_receipts_the_other(link: Synchronised):
     link.spool.put(make_sketch(SITE))
-    refused = link.spool.put(make_sketch(SITE, 1, settings=Settings(memory="128KiB", device="cpu", threads=1)))
+    refused = link.spool.put(make_sketch(SITE, 1, settings=LARGER))
     link.cycle()
     assert link.receiver.counters.sketches == 2
     link.cycle()  # the receipts come, and both sketches go a second time

@@ -10,7 +10,7 @@ import pytest
 
 import superhosts as sh
 from faults import full_disk, system_call
-from fleets import damage, make_sketch, window
+from fleets import KEY, damage, make_sketch, window
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.edge import Position
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
@@ -32,7 +32,7 @@ def spool(tmp_path: Path, said: list[str]) -> Spool:
 def test_names_say_what_a_sketch_is_and_equal_content_has_one_name(spool: Spool):
     first = spool.put(make_sketch("ams"))
     sketch_id = SketchId.parse(first.name)
-    assert (sketch_id.site, sketch_id.window, sketch_id.window_name) == ("ams", window(0), "20261114T120000Z-5m")
+    assert (sketch_id.site, sketch_id.window, sketch_id.window_name) == ("ams", window(0), KEY)
     assert spool.put(make_sketch("ams")) == first
     assert spool.put(make_sketch("ams", peers=2001)) != first
     assert len(spool.waiting()) == 2

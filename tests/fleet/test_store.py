@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from fleets import forge_parcel, make_odd, make_sketch, window, write_parcel
+from fleets import KEY, forge_parcel, make_odd, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, three, union_of
 from superhosts.core.results import Selection
@@ -28,8 +28,6 @@ from superhosts.fleet.names import SketchId
 from superhosts.fleet.store import LEDGER, ROWS, UNION, Quarantine, WindowStore
 from superhosts.sketch.sketch import Sketch
 from traffic import content
-
-KEY = "20261114T120000Z-5m"
 
 
 # What the intake accepts is merged or set aside.
