@@ -21,6 +21,7 @@ from superhosts.fleet.nats.assembly import DEFAULT_PATIENCE, MAX_ARRIVING, MAX_L
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.messages import Chunk
 from superhosts.fleet.nats.receive import NatsReceiver
+from superhosts.fleet.sites import LINES_PER_MINUTE
 from taken import little_memory
 
 CHUNK = "superhosts.from.ams.chunk"
@@ -178,12 +179,37 @@ def test_a_sketch_that_begins_again_larger_takes_the_place_of_stale_ones(arrival
     }
 
 
-def take_often(arrival: Arrival, times: int) -> list[bytes]:
-    """Deliver one piece so often; return the answers to the server."""
-    chunk, data = beginning(0, 8192)
+def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, arrival: Arrival) -> None:
+    async def main() -> None:
+        arrival.begin()
+        for piece in pieces(noise(tmp_path, "ams", 0, 20_000), 8000)[:2]:
+            await arrival.take(piece)
+        for seconds, given_up in ((DEFAULT_PATIENCE.abandon, 0), (1.0, 1)):
+            arrival.time.now += seconds
+            await arrival.receiver.assembler.look_after()
+            assert arrival.receiver.counters.abandoned == given_up
+
+    asyncio.run(main())
+    arrival.check_empty()
+
+
+def test_pieces_of_too_many_beginnings_leave_the_queue(arrival: Arrival) -> None:
+    answers = take_often(arrival, TRIES, others=MAX_ARRIVING)[MAX_ARRIVING:]
+    assert [answer[:4] for answer in answers] == [b"-NAK"] * (TRIES - 1) + [b"+TER"]
+    assert (arrival.receiver.counters.put_off, arrival.receiver.counters.dropped) == (TRIES, 1)
+    assert len(list(arrival.intake.folder.iterdir())) == MAX_ARRIVING
+    words = f"ams has begun {MAX_ARRIVING} sketches and does not finish them; further ones wait"
+    assert arrival.said == [words] * LINES_PER_MINUTE
+
+
+def take_often(arrival: Arrival, times: int, others: int = 0) -> list[bytes]:
+    """Deliver one piece so often, after pieces of other sketches; return the answers to the server."""
+    chunk, data = beginning(others, 8192)
 
     async def main() -> None:
         arrival.begin()
+        for number in range(others):
+            await arrival.take(beginning(number, 8192))
         for delivery in range(1, times + 1):
             reply = f"$JS.ACK.superhosts.hub.{delivery}.1.1.0.0"
             await arrival.receiver.assembler.take(message(1, CHUNK, chunk.headers("0"), data, reply))

@@ -43,11 +43,11 @@ from brokers import (
     running,
     settle,
 )
-from hubs import FakeTime, WatchedIntake
+from hubs import WatchedIntake
 from processes import DEADLINE, ending, make_edge, make_hub, wait_for
 from superhosts.errors import UsageError
 from superhosts.fleet.link import Receipt
-from superhosts.fleet.nats import assembly, connection, receive
+from superhosts.fleet.nats import connection, receive
 from superhosts.fleet.nats.assembly import AT_ONCE, Patience
 from superhosts.fleet.nats.broker import Broker, Tls, parse_listen
 from superhosts.fleet.nats.connection import UnfitServerError, check_version
@@ -260,31 +260,6 @@ def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
         eventually(lambda: queued(broker) == {})
     assert receiver.counters.malformed == share  # so many went before the other site's
     assert len(said) == 1  # the same line again is not said again
-
-
-@pytest.mark.slow
-def test_beginnings_that_never_end_leave_the_queue_and_keep_nobody(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
-    said: list[str] = []
-    clock = FakeTime()
-    receiver = make_receiver(broker, said, clock=clock.source.steady, patience=Patience(stale=60.0, pause=0.01))
-    begun = [pieces(noise(tmp_path, "ams", number, 20_000), 8000)[0] for number in range(60)]
-    path = noise(tmp_path, "fra", 0, 100_000)
-    with receiving(receiver, intake):
-        publish(broker, "ams", begun)
-        eventually(lambda: receiver.counters.dropped == 60 - assembly.MAX_ARRIVING)
-        eventually(lambda: queued(broker) == {})
-        assert len(receiver.assembler.assemblies) == len(list(intake.folder.iterdir())) == assembly.MAX_ARRIVING
-        assert any(f"ams has begun {assembly.MAX_ARRIVING} sketches and does not finish them" in line for line in said)
-        assert len(said) < receiver.counters.put_off
-        deliver(broker, "fra", path)
-        eventually(lambda: intake.names() == {path.name})
-        clock.now += 60.0  # the old ones give way to new ones
-        more = [pieces(noise(tmp_path, "ams", 100 + number, 20_000), 8000) for number in range(2)]
-        publish(broker, "ams", [piece for each in more for piece in each])
-        eventually(lambda: len(intake.names()) == 3)
-        assert receiver.counters.abandoned >= 1
 
 
 @pytest.mark.slow

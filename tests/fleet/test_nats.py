@@ -42,12 +42,10 @@ from brokers import (
     settle,
 )
 from fleets import make_sketch
-from hubs import FakeTime
 from processes import DEADLINE
 from superhosts.errors import UsageError
 from superhosts.fleet.link import LinkStatus, Receipt
 from superhosts.fleet.nats import send
-from superhosts.fleet.nats.assembly import Patience
 from superhosts.fleet.nats.broker import Broker, Tls
 from superhosts.fleet.nats.credentials import NatsOptions, make_key
 from superhosts.fleet.nats.enrolment import enroll
@@ -355,20 +353,6 @@ def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, intake: 
                 eventually(lambda: sum(queued(broker).values()) <= 4)
             eventually(lambda: len(intake.names()) == 10)
         assert contents(intake) == {path.name: path.read_bytes() for path in paths}
-
-
-@pytest.mark.slow
-def test_a_sketch_that_is_never_finished_is_given_up(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
-    path = noise(tmp_path, "ams", 0, 20_000)
-    clock = FakeTime()
-    receiver = make_receiver(broker, clock=clock.source.steady, patience=Patience(abandon=3600.0))
-    with receiving(receiver, intake):
-        publish(broker, "ams", pieces(path, 8000)[:2])
-        eventually(lambda: [each.missing for each in list(receiver.assembler.assemblies.values())] == [1])
-        clock.now += 3601.0
-        eventually(lambda: receiver.counters.abandoned == 1)
-        eventually(lambda: queued(broker) == {})
-    assert list(intake.folder.iterdir()) == []
 
 
 def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(
