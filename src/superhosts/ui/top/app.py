@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.geometry import Size
 from textual.message import Message
@@ -60,13 +60,13 @@ class Grid(ScrollView, can_focus=True):
     Grid { height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-gutter: stable; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("pageup,ctrl+b", "page(-1)", show=False),
-        Binding("pagedown,ctrl+f,space", "page(1)", show=False),
-        Binding("home,g", "end(False)", show=False),
-        Binding("end,G", "end(True)", show=False),
-        Binding("enter", "choose", show=False),
+        ("up,k", "move(-1)"),
+        ("down,j", "move(1)"),
+        ("pageup,ctrl+b", "page(-1)"),
+        ("pagedown,ctrl+f,space", "page(1)"),
+        ("home,g", "end(False)"),
+        ("end,G", "end(True)"),
+        ("enter", "choose"),
     ]
 
     class Chosen(Message):
@@ -186,7 +186,7 @@ BOX = """
 
 class Help(ModalScreen[None]):
     CSS = f"Help {{ {BOX} }}"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,enter,q,space", "dismiss", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [("escape,question_mark,enter,q,space", "dismiss")]
 
     def compose(self) -> ComposeResult:
         text = Text().append("Keys\n\n", BOLD)
@@ -201,7 +201,7 @@ class MuteDialog(ModalScreen[str]):
     """Asks for how long alerts of a host are to be muted; returns what to tell when that is done."""
 
     CSS = f"MuteDialog {{ {BOX} }}"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "cancel")]
 
     def __init__(self, top: TopApp, host: str, rule: str) -> None:
         super().__init__()
@@ -240,7 +240,7 @@ class MuteDialog(ModalScreen[str]):
         self.dismiss("")
 
 
-BACK, BACK_KEYS = ("Esc", "back"), Binding("escape,left,backspace", "back", show=False)
+BACK, BACK_KEYS = ("Esc", "back"), ("escape,left,backspace", "back")
 
 
 class AskingScreen(Screen[None]):
@@ -300,12 +300,7 @@ class AskingScreen(Screen[None]):
 
 
 class HostScreen(AskingScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        BACK_KEYS,
-        Binding("m", "mute", show=False),
-        Binding("j", "scroll(1)", show=False),
-        Binding("k", "scroll(-1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [BACK_KEYS, ("m", "mute"), ("j", "scroll(1)"), ("k", "scroll(-1)")]
     KEYS = (("↑ ↓", "scroll"), ("m", "mute"), ("a", "alerts"), BACK, ("?", "help"), ("q", "quit"))
 
     def __init__(self, top: TopApp, row: HostRow, span: Span | None) -> None:
@@ -415,7 +410,7 @@ class ListScreen(AskingScreen):
 
 
 class AlertsScreen(ListScreen):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "mute", show=False), Binding("u", "unmute", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [("m", "mute"), ("u", "unmute")]
     KEYS = (("m", "mute"), ("u", "unmute"), ("h", "sites"), BACK, ("?", "help"), ("q", "quit"))
     EMPTY = "No alerts."
 
@@ -477,14 +472,14 @@ class HostsScreen(AskingScreen):
         *(("m", "mute"), ("?", "help"), ("q", "quit")),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("s", "sort(1)", show=False),
-        Binding("S", "sort(-1)", show=False),
-        Binding("slash", "filter", show=False),
-        Binding("escape", "clear", show=False),
-        Binding("left,left_square_bracket", "window(-1)", show=False),
-        Binding("right,right_square_bracket", "window(1)", show=False),
-        Binding("n", "newest", show=False),
-        Binding("m", "mute", show=False),
+        ("s", "sort(1)"),
+        ("S", "sort(-1)"),
+        ("slash", "filter"),
+        ("escape", "clear"),
+        ("left,left_square_bracket", "window(-1)"),
+        ("right,right_square_bracket", "window(1)"),
+        ("n", "newest"),
+        ("m", "mute"),
     ]
 
     def __init__(self, top: TopApp) -> None:
@@ -670,12 +665,12 @@ class TopApp(App[None]):
     #filter Static { width: 3; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c,ctrl+q", "quit", show=False, priority=False),
-        Binding("a", "alerts", show=False),
-        Binding("h", "sites", show=False),
-        Binding("question_mark,f1", "help", show=False),
-        Binding("ctrl+z", "suspend_process", show=False),
-        Binding("ctrl+l,r", "redraw", show=False),
+        ("q,ctrl+c,ctrl+q", "quit"),
+        ("a", "alerts"),
+        ("h", "sites"),
+        ("question_mark,f1", "help"),
+        ("ctrl+z", "suspend_process"),
+        ("ctrl+l,r", "redraw"),
     ]
 
     def __init__(self, feed: Feed, *, messages: Callable[[], str] = lambda: "") -> None:
