@@ -251,7 +251,7 @@ class JsonRecords:
             assert mapping.dst is not None
             self._ends, self._time = (mapping.src.name, mapping.dst.name), mapping.time or mapping.time_end
             used = [*self._ends, *(() if self._time is None else (self._time.name,))]
-            self._details = details_of(CSV, list(record), self._options, used, self._name)
+            self._details = details_of(CSV, list(record), self._options, dict.fromkeys(used, "another"), self._name)
         return record
 
 

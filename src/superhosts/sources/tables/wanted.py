@@ -94,10 +94,16 @@ def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str
     time, sign = _time(start, end, duration, options.row_time)
     is_other = time and not sign and not (start if options.row_time == "start" else end)
     if is_other and (not log.start or asked.has_time):  # Records of a known log may have one time only.
-        raise _no_such_time(options.row_time, columns, file)
-    wanted = Wanted(src, dst, time, duration if sign else (), sign, log.kind if log.kind in columns else "", log.kinds)
-    _check_distinct(wanted, columns, file)
-    return replace(wanted, details=details_of(log, columns, options, wanted.used(), file))
+        start_way, end_way = map_option("time=COLUMN"), f"{map_option('time_end=COLUMN')} or duration=COLUMN"
+        way = start_way if options.row_time == "start" else end_way
+        what = f"the {options.row_time} of its rows is not known; name its column: {way}"
+        raise InputError(f"{what}; {columns_found(columns)}", file=file)
+    duration, kind = duration if sign else (), log.kind if log.kind in columns else ""
+    roles = {kind: "kind"} if kind else {}
+    for role, fields in (("src", src), ("dst", dst), ("time", time), ("duration", duration)):
+        _give(role, [column.name for column in fields], roles, columns, file)
+    details = details_of(log, columns, options, roles, file)
+    return Wanted(src, dst, time, duration, sign, kind, log.kinds, details)
 
 
 def check_ends(log: Log, columns: Sequence[str], options: TableOptions, file: str) -> None:
@@ -126,32 +132,22 @@ def _time(
     return start, 1 if start and duration else 0
 
 
-def _no_such_time(which: str, columns: Sequence[str], file: str) -> InputError:
-    way = map_option("time=COLUMN") if which == "start" else f"{map_option('time_end=COLUMN')} or duration=COLUMN"
-    return InputError(
-        f"the {which} of its rows is not known; name its column: {way}; {columns_found(columns)}", file=file
-    )
-
-
-def _check_distinct(wanted: Wanted, columns: Sequence[str], file: str) -> None:
-    """Raise InputError if one column is to mean two things."""
-    seen: dict[str, str] = {}
-    roles = ("src", wanted.src), ("dst", wanted.dst), ("time", wanted.time), ("duration", wanted.duration)
-    for role, fields in roles:
-        for name in dict.fromkeys(column.name for column in fields):
-            if name in seen:
-                raise InputError(
-                    f"{seen[name]} and {role} are the same column, {name}; {columns_found(columns)}", file=file
-                )
-            seen[name] = role
+def _give(role: str, names: Sequence[str], roles: dict[str, str], columns: Sequence[str], file: str) -> None:
+    """Note the role of some columns; InputError if one of them has another role."""
+    for name in dict.fromkeys(names):
+        if name in roles:
+            raise InputError(
+                f"{roles[name]} and {role} are the same column, {name}; {columns_found(columns)}", file=file
+            )
+        roles[name] = role
 
 
 def details_of(
-    log: Log, columns: Sequence[str], options: TableOptions, used: Sequence[str], file: str
+    log: Log, columns: Sequence[str], options: TableOptions, roles: dict[str, str], file: str
 ) -> DetailFields | None:
     """Return the columns of details of a table, None if no details are wanted.
 
-    `used` are its source, destination and times. InputError if a column that the caller names means two things.
+    `roles` are those of its columns so far. InputError if a column that the caller names means two things.
     """
     if not options.details:
         return None
@@ -160,27 +156,22 @@ def details_of(
     own_ends = mapped.src is None and mapped.dst is None
     known = by_name(columns)
     usual = usual_details(columns)
-    taken = dict.fromkeys(used, "another")
     fields: list[tuple[str, ...]] = []
     for role in FIELDS:
         given = getattr(mapped, role) if role in DETAILS else None
         if given is not None:
             found = [given.name]
-            if given.name in taken:
-                raise InputError(
-                    f"{role} and {taken[given.name]} role have the same column, {given.name}; {columns_found(columns)}",
-                    file=file,
-                )
+            _give(role, found, roles, columns, file)
         else:
             found = [known[name.lower()] for name in getattr(log, role) if name.lower() in known]
             guess = getattr(usual, role, None)
             if not found and guess is not None:
                 found = [guess.name]
             shared = log.kind if role == "direction" else ""  # the kind of a record, which is wanted anyway
-            found = [name for name in dict.fromkeys(found) if name not in taken or name == shared]
+            found = [name for name in dict.fromkeys(found) if name not in roles or name == shared]
         if role == "replies" and fields[-2]:
             found = found[:1]  # The state says most; further columns would take time to find.
-        taken.update(dict.fromkeys(found, role))
+        roles.update(dict.fromkeys(found, role))
         fields.append(tuple(found))
     # The columns that the caller takes for the ends need not be who opened and who answered.
     claim = log.claim if own_ends else RECORD
