@@ -80,27 +80,25 @@ def read_sites(folder: Path) -> dict[str, str]:
     return {site: each.key for site, each in list_sites(folder).items() if each.key is not None}
 
 
-def enroll(folder: Path, site: str, seed: Path | None = None) -> Path:
+def enroll(folder: Path, site: str) -> Path:
     """Create a key pair for a site and return the file with the secret key, for the edge. It replaces an older key.
 
     A running hub with this folder notices within a second or two.
     """
     check_site(site, "SITE")
     with _changing(folder) as sites:
-        return _give_key(folder, site, sites, seed or seed_of(folder, site))
+        return _give_key(folder, site, sites)
 
 
 def rotate(folder: Path, site: str, grace: float = 0.0) -> Path:
     """Replace the key of an enrolled site, as `enroll` does; the old key works for another `grace` seconds."""
     with _changing(folder) as sites:
         old, until = _enrolled(site, sites).key, time.time() + grace
-        return _give_key(folder, site, sites, seed_of(folder, site), *((old, until) if grace > 0 else ()))
+        return _give_key(folder, site, sites, *((old, until) if grace > 0 else ()))
 
 
-def _give_key(
-    folder: Path, site: str, sites: dict[str, Enrolment], target: Path, old: str | None = None, until: float = 0.0
-) -> Path:
-    secret, public = make_key()
+def _give_key(folder: Path, site: str, sites: dict[str, Enrolment], old: str | None = None, until: float = 0.0) -> Path:
+    target, (secret, public) = seed_of(folder, site), make_key()
     make_folder(target.parent)
     write_private(target, secret + "\n")
     _write(folder, {**sites, site: Enrolment(_now(), None, public, old, until)})
