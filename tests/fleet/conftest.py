@@ -1,4 +1,4 @@
-"""Brokers and intakes that several files of tests use."""
+"""What several files of tests use: lines that were said, brokers, intakes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import pytest
 from brokers import KeepingIntake, make_broker
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.enrolment import enroll
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
 
 
 @pytest.fixture

@@ -432,11 +432,6 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return spooled(folder)
 
 
-@pytest.fixture
-def said() -> list[str]:
-    return []
-
-
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("name", [SKETCH, "a-b-c.cube", SKETCH.replace("ams", "fra")])
 def test_what_is_no_file_does_not_stay_among_the_sketches(tmp_path: Path, said: list[str], kind: str, name: str):

@@ -20,11 +20,6 @@ from traffic import content
 
 
 @pytest.fixture
-def said() -> list[str]:
-    return []
-
-
-@pytest.fixture
 def spool(tmp_path: Path, said: list[str]) -> Spool:
     return Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
 
