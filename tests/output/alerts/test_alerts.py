@@ -277,8 +277,10 @@ def test_the_past_is_bounded() -> None:
     assert len(past) == 100
     assert past.usual("always") == 43.5  # of 38 to 49
     assert past.usual("0-0") == 0
+    assert past.stored("0-0") is None
+    assert "0-0" in past.changed  # so that it is removed from the file, too
     again = Past(windows=past.windows)
-    again.restore([("always", past.stored("always"))])
+    again.restore([("always", past.stored("always") or "")])
     assert again.usual("always") == 43.5
 
 

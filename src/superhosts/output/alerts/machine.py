@@ -173,8 +173,7 @@ class Past:
 
     def __init__(self, *, hosts: int = MOST_HOSTS, windows: int = 0) -> None:
         self.windows = windows  # taken so far
-        self.changed: set[str] = set()  # keys whose values are to be stored
-        self.forgotten: set[str] = set()
+        self.changed: set[str] = set()  # keys whose values are to be stored, or removed if they were forgotten
         self._most = hosts
         self._values: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()  # (number of the window, peers)
 
@@ -195,14 +194,12 @@ class Past:
         values = [each for each in self._values.pop(key, []) if each[0] > self.windows - WINDOWS]
         self._values[key] = [*(each for each in values if each[0] != self.windows), (self.windows, peers)]
         self.changed.add(key)
-        self.forgotten.discard(key)
         while len(self._values) > self._most:
             oldest, _ = self._values.popitem(last=False)
-            self.changed.discard(oldest)
-            self.forgotten.add(oldest)
+            self.changed.add(oldest)
 
-    def stored(self, key: str) -> str:
-        return json.dumps(self._values[key])
+    def stored(self, key: str) -> str | None:
+        return json.dumps(self._values[key]) if key in self._values else None
 
     def restore(self, rows: Iterable[tuple[str, str]]) -> None:
         """Take stored values, those that were seen longest ago first."""

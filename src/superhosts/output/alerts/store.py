@@ -142,10 +142,9 @@ class AlertStore:
                 [(alert.id, alert.closed, alert.last, json.dumps(asdict(alert))) for alert in machine.changed.values()],
             )
             database.executemany("INSERT INTO events (content) VALUES (?)", [(json.dumps(each),) for each in events])
-            database.executemany("DELETE FROM past WHERE key = ?", [(key,) for key in past.forgotten])
-            database.executemany(
-                "INSERT OR REPLACE INTO past VALUES (?, ?)", [(key, past.stored(key)) for key in past.changed]
-            )
+            stored = [(key, past.stored(key)) for key in past.changed]
+            database.executemany("DELETE FROM past WHERE key = ?", [(key,) for key, text in stored if text is None])
+            database.executemany("INSERT OR REPLACE INTO past VALUES (?, ?)", [each for each in stored if each[1]])
             state = {"latest": machine.latest, "windows": past.windows, "storm": machine.storm, WRITER: __version__}
             database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state.items())
             database.execute(
@@ -155,7 +154,6 @@ class AlertStore:
             )
         machine.changed.clear()
         past.changed.clear()
-        past.forgotten.clear()
 
     def waiting(self, most: int = 1000) -> list[tuple[int, Event]]:
         """Return events that were not handed on yet, the oldest first, with their numbers."""
