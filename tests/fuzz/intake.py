@@ -196,7 +196,7 @@ async def deliver(receiver: NatsReceiver, node: Node, data: bytes, messages: lis
             headers = {**headers, header[0]: header[1]} if header[1] is not None else {_HEADERS[0]: name}
         reply = "x" if place % 5 == 4 else f"$JS.ACK.superhosts.hub.1.{place}.{place}.1.0"  # the latter is the server's
         await receiver.assembler.take(Msg(None, subject, reply, apply(part, changes), headers))
-    await receiver.assembler.jobs.finish()
+    await receiver.assembler.finish()
     return wire
 
 
