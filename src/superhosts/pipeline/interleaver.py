@@ -22,7 +22,6 @@ from superhosts.sources.readers import (
     MOST_SHARE,
     YOUNG,
     Ahead,
-    HeldWarnings,
     Step,
     drain,
     hold_warnings,
@@ -59,7 +58,7 @@ class Interleaver:
         self._share = min(MOST_SHARE, memory_of_machine() // _PART_OF_MEMORY // (self._threads + 1))
         self._pace = pace
         self._started: list[Ahead] = []
-        self._early: dict[int, tuple[Ahead, HeldWarnings | None]] = {}  # inputs that are read before their turn
+        self._early: dict[int, tuple[Ahead, Callable[[], None]]] = {}  # read before their turn, with held warnings
         self._reading: dict[int, Source] = {}  # inputs that have begun and not ended, by number
         self._ended = (0, 0)  # bytes and packets of inputs that have ended
 
@@ -119,8 +118,8 @@ class Interleaver:
             try:
                 calls: list[Callable[[], int | None]] = [partial(first_time_of, each) for each in self._sources]
                 for number, source in files:
-                    held = hold_warnings(source)
-                    calls[number] = partial(_found, pool.submit(first_time_of, source), held)
+                    release = hold_warnings(source)
+                    calls[number] = partial(_found, pool.submit(first_time_of, source), release)
                 return self._sorted(calls)
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -137,16 +136,15 @@ class Interleaver:
         self._reading[number] = source
         if number not in self._early:
             return self._start(number, source)
-        ahead, held = self._early.pop(number)
-        if held is not None:
-            held.release()
+        ahead, release = self._early.pop(number)
+        release()
         return ahead
 
     def _read_early(self, following: Iterable[Start]) -> None:
         for _, number, source in following:
             if number not in self._early and source.one_thread and _is_file(source) and self._is_idle():
-                held = hold_warnings(source)
-                self._early[number] = (self._start(number, source), held)
+                release = hold_warnings(source)
+                self._early[number] = (self._start(number, source), release)
 
     def _start(self, number: int, source: Source) -> Ahead:
         share = self._share if source.one_thread and self._is_idle() else 0
@@ -162,13 +160,12 @@ class Interleaver:
         self._ended = (position + source.position(), packets + source.counters.packets)
 
 
-def _found(first: Future[int | None], held: HeldWarnings | None) -> int | None:
+def _found(first: Future[int | None], release: Callable[[], None]) -> int | None:
     """Return the first time of a file, looked for by another thread; its warnings come with it."""
     try:
         return first.result()
     finally:
-        if held is not None:
-            held.release()
+        release()
 
 
 def _is_file(source: Source) -> bool:

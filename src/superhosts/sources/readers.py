@@ -177,12 +177,12 @@ class HeldWarnings:
                 self._pass_on(text)
 
 
-def hold_warnings(source: Source) -> HeldWarnings | None:
-    """Hold back the warnings of an input; None if nothing takes them as they come."""
+def hold_warnings(source: Source) -> Callable[[], None]:
+    """Hold back the warnings of an input, if something takes them as they come; return what releases them."""
     if source.counters.on_warning is None:
-        return None
+        return lambda: None
     held = source.counters.on_warning = HeldWarnings(source.counters.on_warning)
-    return held
+    return held.release
 
 
 def is_pipe(source: Source) -> bool:
