@@ -121,16 +121,14 @@ def _varint(data: Bytes, at: int, end: int) -> tuple[np.uint64, int]:
 
 
 @compiled
-def _walk_one(data: Bytes, at: int, end: int, wanted: NDArray[np.int64], values: NDArray[np.int64], row: int) -> bool:
-    """Note the values of the fields of a record that are wanted, by slot; return False if it is damaged."""
+def _walk_one(data: Bytes, at: int, end: int, slots: Bytes, values: NDArray[np.int64], row: int) -> bool:
+    """Note the values of the fields of a record that are wanted; return False if it is damaged."""
     while at < end:
         tag, at = _varint(data, at, end)
         if at < 0:
             return False
-        number, kind, slot = np.int64(tag >> np.uint64(3)), np.int64(tag & np.uint64(7)), -1
-        for each in range(len(wanted)):
-            if wanted[each] == number:
-                slot = each
+        number, kind = tag >> np.uint64(3), np.int64(tag & np.uint64(7))
+        slot = np.int64(slots[number]) - 1 if number < np.uint64(len(slots)) else -1
         if kind == _VARINT:
             value, at = _varint(data, at, end)
             if at < 0:
@@ -154,17 +152,20 @@ def _walk_one(data: Bytes, at: int, end: int, wanted: NDArray[np.int64], values:
     return True
 
 
-@compiled
+@partial(compiled, counts=False)  # with counts it would take three times as long
 def walk_protobuf(
-    data: Bytes, offsets: NDArray[np.int64], delimited: bool, wanted: NDArray[np.int64], values: NDArray[np.int64]
+    data: Bytes, offsets: NDArray[np.int64], delimited: bool, slots: Bytes, values: NDArray[np.int64]
 ) -> None:
-    """Note the wanted values of records; message i is data[offsets[i]:offsets[i + 1]]. One that is damaged has none."""
+    """Note the wanted values of records; message i is data[offsets[i]:offsets[i + 1]]. One that is damaged has none.
+
+    `slots` has one more than the slot of each number of a field; 0: it is not wanted.
+    """
     for i in range(len(offsets) - 1):
         at, end, whole = np.int64(offsets[i]), np.int64(offsets[i + 1]), True
         if delimited:
             length, at = _varint(data, at, end)
             whole = at >= 0 and length == np.uint64(end - at)
-        if not whole or not _walk_one(data, at, end, wanted, values, i):
+        if not whole or not _walk_one(data, at, end, slots, values, i):
             values[TIME, i] = values[OTHER_TIME, i] = 0
             values[SRC, i] = values[DST, i] = MISSING
 
@@ -179,7 +180,9 @@ def read_protobuf(messages: Sequence[bytes], fields: Fields, *, details: bool = 
     # Fields that are zero are not written. A protocol of zero is none that was seen.
     values = np.zeros((DST + 3, len(messages)), np.int64)
     values[[PROTO, *np.flatnonzero(wanted <= 0), SRC, DST]] = MISSING
-    walk_protobuf(data, offsets, fields.delimited, wanted, values)
+    slots = np.zeros(wanted.max() + 1, np.uint8)  # memory that is never written costs nothing
+    slots[wanted[wanted > 0]] = np.flatnonzero(wanted > 0) + 1
+    walk_protobuf(data, offsets, fields.delimited, slots, values)
     times = np.where(values[TIME] > 0, values[TIME], values[OTHER_TIME])
     times[times <= 0] = -1  # the record has no time
     ends = _addresses(data, values[SRC::2]), _addresses(data, values[DST::2])
