@@ -126,7 +126,7 @@ class Report:
         """
         after = commit()
         if after != self.commit or not re.fullmatch("[0-9a-f]{40}", after):
-            print(f"NOT WRITTEN: {name}.md: the code under test is no commit ({self.commit}, at the end {after})")
+            print(f"NOT WRITTEN: {name}.md: the code under test is not a commit ({self.commit}, at the end {after})")
             return []
         folder.mkdir(parents=True, exist_ok=True)
         versions = ", ".join(f"{package} {version}" for package, version in self.machine["packages"].items())

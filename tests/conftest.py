@@ -51,8 +51,8 @@ if "SUPERHOSTS_TEST_GPU" not in os.environ:
 SPREAD = ("test_chaos", "test_fleet", "test_hub_process")  # files whose tests mostly start processes and wait for them
 
 # The first call of a compiled function may compile for seconds, so no test has a deadline. A machine with other work
-# makes inputs slowly: that is no failure. Nor is a folder that several cases of a test share. `make test-all` takes the
-# thorough profile.
+# makes inputs slowly: that is not a failure. Nor is a folder that several cases of a test share. `make test-all` takes
+# the thorough profile.
 for _profile, _examples in (("quick", 15), ("thorough", 100)):
     settings.register_profile(
         _profile,
@@ -99,7 +99,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.path.name.startswith(SPREAD))
 
 
-# Modules and collected tests are no garbage, but there are so many of them that examining them takes seconds.
+# Modules and collected tests are not garbage, but there are so many of them that examining them takes seconds.
 gc.disable()
 
 

@@ -151,7 +151,7 @@ def _found(value: Any, path: str) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    """Return a value as a field has it; None for what is no single value."""
+    """Return a value as a field has it; None for what is not a single value."""
     if value is None or isinstance(value, dict | list):
         return None
     return value if isinstance(value, str) else json.dumps(value)

@@ -194,7 +194,7 @@ def test_a_geometry_stands_alone(make: Any, geometry: Any, others: dict[str, Any
         make(geometry=geometry, device="cpu", **others)
     assert make(geometry=geometry, device="cpu").geometry == geometry
     same = {name: getattr(geometry, name) for name in others if isinstance(getattr(geometry, name, None), int)}
-    assert make(geometry=geometry, device="cpu", **same).geometry == geometry  # what agrees is no contradiction
+    assert make(geometry=geometry, device="cpu", **same).geometry == geometry  # what agrees is not a contradiction
 
 
 def test_sizes_that_are_not_given() -> None:

@@ -126,5 +126,5 @@ def test_any_iterable_of_names_is_scanned(tmp_path: Path) -> None:
 
 
 def test_a_column_of_a_result_is_no_row() -> None:
-    with pytest.raises(TypeError, match=r"^'host' is no row; columns are attributes \(\.peers\)"):
+    with pytest.raises(TypeError, match=r"^'host' is not a row; columns are attributes \(\.peers\)"):
         sh.Cube(memory="1MiB").super_hosts(5000)["host"]  # type: ignore[call-overload]

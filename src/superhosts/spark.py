@@ -12,7 +12,7 @@ The executors keep them on disk while the driver merges one after the other, so 
 partitions there are. Merging is exact: the result has the same bits as a sketch of all rows at one place, and the rows
 of `superhosts scan --exact off`.
 
-Addresses may be text, integers, or binary of 4 or 16 bytes. Rows that are no pair of addresses are left out, and
+Addresses may be text, integers, or binary of 4 or 16 bytes. Rows that are not a pair of addresses are left out, and
 `sketch_partitions` counts them in the column `bad_rows`.
 
 All workers must use the same key. It is taken where `sketch_partitions` is called (`key=`, SUPERHOSTS_KEY or the public
@@ -115,7 +115,7 @@ class _Worker:
                 builder.update(0, packets)
         if rows:
             sketch = builder.close(0, Window(0, 0)).sketch
-            sketch.window, sketch.entries = None, []  # a partition is no span of time
+            sketch.window, sketch.entries = None, []  # a partition is not a span of time
             values = {"sketch": pa.array([sketch.to_bytes()], pa.binary()), "rows": [rows], "bad_rows": [bad]}
             yield pa.RecordBatch.from_pydict(values)
 

@@ -131,7 +131,7 @@ def test_a_wrong_inner_is_a_warning_with_the_prefixes_seen_most(run: Run, tmp_pa
     assert "1 of 1 packet (100.0%) has no end within --inner and is not counted" in ended.err
     assert "if the first is yours: --inner 192.0.0.0/16" in ended.err
     most = write(tmp_path / "b.pcap", talk("203.0.113.9", 90) + talk("192.0.2.1", 10, base="198.51.100.1"))
-    for inner in (["--inner", "192.0.2.0/24"], []):  # nine of ten packets are no warning
+    for inner in (["--inner", "192.0.2.0/24"], []):  # nine of ten packets are not a warning
         assert "warning" not in run("scan", most, *COMMON, *inner).err
 
 

@@ -130,7 +130,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "noise.toml").write_bytes(b"a = 1\n\xff\xfe")
     ended = run("config", "check", tmp_path / "noise.toml")
     assert ended.returncode == 2
-    assert "noise.toml: not TOML: byte 6 is no text in UTF-8" in ended.stderr
+    assert "noise.toml: not TOML: byte 6 is not text in UTF-8" in ended.stderr
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_what_is_no_file_is_left_alone(run: Run, tmp_path: Path, monkeypatch: py
             assert (ended.status, ended.out, len(ended.err.splitlines())) == (4, "", 1)
             assert str(tmp_path / name).removesuffix("/key") in ended.err
     monkeypatch.chdir(tmp_path)
-    ended = run("key", "new", "public")  # which is no name of a new key
+    ended = run("key", "new", "public")  # which is not a name of a new key
     assert (ended.status, "./public" in ended.err) == (2, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "pipe"]
     assert (tmp_path / "pipe").is_fifo()

@@ -257,7 +257,7 @@ def test_the_last_line_tells_what_exports_lack() -> None:
     ]
     assert _export_losses(exports) == [
         "490 records LOST before they arrived",
-        "20 datagrams that are no exports of this kind",
+        "20 datagrams that are not exports of this kind",
         "1 damaged datagram",
         "1 set of records that waits for its template",
     ]

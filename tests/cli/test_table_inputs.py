@@ -55,7 +55,7 @@ def test_options_of_tables(run: Run, tmp_path: Path) -> None:
 def test_options_that_make_no_sense(run: Run) -> None:
     for option, value, says in (
         ("--map", "src", "'src': write it like src=COLUMN,dst=COLUMN,time=COLUMN"),
-        ("--format", "xls", "'xls' is no format; use parquet, arrow"),
+        ("--format", "xls", "'xls' is not a format; use parquet, arrow"),
         ("--time", "middle", "'middle' is none of record, start, end"),
     ):
         for command in ("scan", "calibrate", "compare", "edge", "batch"):

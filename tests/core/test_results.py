@@ -141,7 +141,7 @@ def test_who_is_in_a_result() -> None:
         assert host not in found
     networks = some()
     networks.format = HostFormat(4, 24)
-    assert ("10.0.0.77" in networks, "10.0.1.77" in networks) == (False, False)  # 10.0.0.1 is no prefix of 24 bits
+    assert ("10.0.0.77" in networks, "10.0.1.77" in networks) == (False, False)  # 10.0.0.1 is not a prefix of 24 bits
     both = both_families().super_hosts(5)
     for text in ("10.1.2.3", "2001:db8::/64", "2001:db8::5"):
         assert text in both

@@ -108,7 +108,7 @@ def test_what_cannot_be_united() -> None:
         sh.Sketch.of(small(1)) | cube
     with pytest.raises(sh.UsageError, match="nothing to unite"):
         sh.union([])
-    with pytest.raises(sh.UsageError, match="union: int is no detector, sketch or path"):
+    with pytest.raises(sh.UsageError, match="union: int is not a detector, sketch or path"):
         sh.union([5])  # type: ignore[list-item]
     with pytest.raises(sh.MergeError, match="cannot merge str into cube"):
         sh.union([cube, "a.cube"])

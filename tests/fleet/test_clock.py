@@ -106,7 +106,7 @@ def test_one_site_with_the_same_wrong_clock_removes_nothing(tmp_path: Path, cloc
     if lost:
         lose_state(tmp_path)
     clock.ahead = 100 * DAY
-    for lags in (range(14, 0, -1), [0]):  # what the first start has written is no proof for the second
+    for lags in (range(14, 0, -1), [0]):  # what the first start has written is not proof for the second
         node = make_node(tmp_path, clock, sites=sites).step(
             *(sketch_of_now(clock, "ams", lag=300.0 * lag) for lag in lags)
         )

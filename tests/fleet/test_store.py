@@ -97,7 +97,7 @@ LEDGERS = {
     "known is a number": '{"known": -0.5}',
     "a name of another window": json.dumps({"known": ["00231114T221500Z-5m-ams-1b11c6bf1cb6b8a8.cube"]}),
     "times are texts": '{"first": "x", "unreported": []}',
-    "time is no number": '{"unreported": NaN}',
+    "time is not a number": '{"unreported": NaN}',
     "a long number": '{"first": 1' + "0" * 400 + "}",
     "issued is a list": '{"issued": [1]}',
     "revision is a truth": '{"issued": {"revision": true}}',

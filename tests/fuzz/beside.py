@@ -119,7 +119,7 @@ def _alerts_like(where: int, which: int, value: Any, changes: list[Edit]) -> byt
 
 
 def _cell(before: Any, which: int, value: Any) -> Any:
-    """Return a value that SQLite stores: a field of JSON with another value, bytes that are no text, any value."""
+    """Return a value that SQLite stores: a field of JSON with another value, bytes that are not text, any value."""
     try:
         content = json.loads(before) if isinstance(before, str) else None
     except ValueError:

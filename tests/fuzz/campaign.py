@@ -107,7 +107,7 @@ class Campaign(event.Listener):
 
 def _memory() -> int:
     gc.collect()
-    with contextlib.suppress(AttributeError):  # what the C library keeps for later is no leak
+    with contextlib.suppress(AttributeError):  # what the C library keeps for later is not a leak
         ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

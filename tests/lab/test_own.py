@@ -144,7 +144,7 @@ def test_classes_that_cannot_be_found(run: Run, tmp_path: Path, monkeypatch: pyt
     for text, words in {
         "nowhere:Thing": "no module named nowhere",
         "textwrap:Thing": "textwrap has no Thing",
-        "math:pi": "pi of math is no class",
+        "math:pi": "pi of math is not a class",
         "sick:Thing": "sick cannot be imported: RuntimeError: ill",
         "magic": "one of cube, cube-dense",
     }.items():

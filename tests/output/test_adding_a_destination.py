@@ -32,7 +32,7 @@ class Toy(Destination):
         if self.name == "toy:full":
             raise OutputError(f"{self.name}: takes no more")
         if self.name == "toy:broken":
-            raise TypeError("rows are no text")
+            raise TypeError("rows are not text")
         self.reports.append(report)
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ def test_it_may_fail_and_all_others_have_the_rows_of_all_windows(
     file = tmp_path / "rows.csv"
     for name, said in (
         ("toy:full", "takes no more"),
-        ("toy:broken", "internal error (TypeError: rows are no text); please report it (--verbose shows where)"),
+        ("toy:broken", "internal error (TypeError: rows are not text); please report it (--verbose shows where)"),
     ):
         ended = run(*scan, "--json", "-o", name, "-o", file)
         assert (ended.status, [row["host"] for row in ended.rows]) == (4, ["10.0.0.7", "10.0.0.8"])

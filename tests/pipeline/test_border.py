@@ -25,7 +25,7 @@ from traffic import MINUTES, NOON, talk, write
 MAGIC = b"TOYTABLE"
 SCAN = ("--json", "--detector", "exact", "--threshold", 1, "--inner", "10.0.0.0/8")
 ERRORS: dict[str, Exception] = {
-    "type": TypeError("bytes are no text"),
+    "type": TypeError("bytes are not text"),
     "memory": MemoryError("Unable to allocate 8.00 EiB"),
     "system": OSError(5, "Input/output error"),
 }
@@ -77,7 +77,7 @@ def bad(path: Path, words: str = "type") -> Path:
 
 def test_a_scan_counts_what_came_before_and_all_other_inputs(run: Run, tmp_path: Path) -> None:
     good = write(tmp_path / "good.pcap", talk("10.0.0.8", 50))
-    said = "internal error (TypeError: bytes are no text); please report it (--verbose shows where)"
+    said = "internal error (TypeError: bytes are not text); please report it (--verbose shows where)"
     for words, before, why in (
         ("type", [1500], said),
         ("type first", [], said),

@@ -96,7 +96,7 @@ def plainly(
     [
         ((), (), "drop", (32, 128)),
         ((), (), "keep", (32, 128)),
-        ((), (), "drop", (24, 64)),  # a special address is no host even where hosts are prefixes
+        ((), (), "drop", (24, 64)),  # a special address is not a host even where hosts are prefixes
         (("10.0.0.0/8", "2001:db8::/32"), (), "drop", (32, 128)),
         (("10.0.0.0/8", "2001:db8::/32"), (), "drop", (16, 48)),
         (("10.0.0.0/8",), (), "drop", (32, 128)),  # no host of the other family
@@ -122,7 +122,7 @@ def test_hosts_and_peers_agree_with_plain_python(
     for part, (pairs, *_) in zip(parts, expected, strict=True):
         hosts = sorted({each for each, _ in pairs})
         assert [host.to_number(host.to_host(each)) for each in hosts] == hosts
-        assert network.monitors(numbers_to_array(hosts, host.key_bits), part).all()  # what was seen is no phantom
+        assert network.monitors(numbers_to_array(hosts, host.key_bits), part).all()  # what was seen is not a phantom
     assert [network.counters.no_inner_end, network.counters.same_ends] == [8 * count for count in expected[0][1:]]
     for end in addresses:  # alone in its block
         few = [(HOME[family][0], end), (end, AWAY[family][0])]

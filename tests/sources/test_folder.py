@@ -294,7 +294,7 @@ def test_what_is_no_capture_is_reported_once_and_the_rest_goes_on(tmp_path: Path
     write(tmp_path / "folder" / "x", frames(900, 1))
     for name in (".hidden", "x.tmp", "x.part"):
         write(tmp_path / name, frames(900, 1))
-    (tmp_path / "notes.txt").write_text("this is no capture, and it is long enough")
+    (tmp_path / "notes.txt").write_text("this is not a capture, and it is long enough")
     damaged = tmp_path / "damaged"
     damaged.write_bytes(p.pcap(frames(0, 2)) + p.record(NOON, b"x", captured=1 << 31) + bytes(50))
     cut = tmp_path / "cut"
@@ -315,7 +315,7 @@ def test_what_is_no_capture_is_reported_once_and_the_rest_goes_on(tmp_path: Path
 
 
 def test_without_a_taker_errors_are_warnings(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("this is no capture, and it is long enough")
+    (tmp_path / "notes.txt").write_text("this is not a capture, and it is long enough")
     source = FolderSource(tmp_path)
     assert source.first_time() is None
     assert "notes.txt: not a capture" in source.counters.warnings[0]

@@ -176,7 +176,7 @@ def test_fields_of_a_proto_file(tmp_path: Path) -> None:
     [
         ("kafka://broker", "write it like kafka://broker:9092/flows"),
         ("kafka:///flows", "write it like kafka://broker:9092/flows"),
-        ("kafka://[::1/flows", "this is no address of a broker; write it like kafka://broker:9092/flows"),
+        ("kafka://[::1/flows", "this is not an address of a broker; write it like kafka://broker:9092/flows"),
         ("kafka://broker/flows?colour=red", "unknown word 'colour'; use group, from, until, format, proto, config"),
         ("kafka://broker/flows?from=now", "from=now: use earliest or latest"),
         ("kafka://broker/flows?group=", "group=: a name"),

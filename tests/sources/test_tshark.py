@@ -1,6 +1,6 @@
 """The addresses of outermost and innermost headers against those that tshark finds, for our frames and real captures.
 
-What an ICMP error quotes is no tunnel: headers behind ICMP are left out here.
+What an ICMP error quotes is not a tunnel: headers behind ICMP are left out here.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ FORMATS = (*FORMAT_NAMES, *EXPORT_FORMATS)
 
 def _check_format(text: str) -> None:
     if text not in FORMATS:
-        raise UsageError(f"{text!r} is no format; use {', '.join(FORMATS)}")
+        raise UsageError(f"{text!r} is not a format; use {', '.join(FORMATS)}")
 
 
 def _check_map(text: str) -> None:
@@ -243,7 +243,7 @@ class TableInputOptions:
     map: str | None = MAP
     format: str | None = opt(
         "NAME",
-        f"Format of all inputs that are no captures: {', '.join(FORMAT_NAMES)}. With "
+        f"Format of all inputs that are not captures: {', '.join(FORMAT_NAMES)}. With "
         f"{either(EXPORT_FORMATS)} also captures of exports are read: the flows that they report.",
         check=_check_format,
         shown="by content",

@@ -96,7 +96,7 @@ LOSSES = ("truncated", "unsupported_link", "bad_rows", "unknown_details", "late"
 EXPORT_LOSSES = {
     "lost_records": ("record LOST before it arrived", "records LOST before they arrived"),
     "lost_datagrams": ("datagram LOST before it arrived", "datagrams LOST before they arrived"),
-    "other_datagrams": ("datagram that is no export of this kind", "datagrams that are no exports of this kind"),
+    "other_datagrams": ("datagram that is not an export of this kind", "datagrams that are not exports of this kind"),
     "damaged": ("damaged datagram", "damaged datagrams"),
     "sets_waiting": ("set of records that waits for its template", "sets of records that wait for their templates"),
     "sets_without_template": ("set of records without its template", "sets of records without their templates"),

@@ -156,7 +156,7 @@ def answer_groups(settings: Settings, options: TableOptions, columns: Sequence[s
             out.flush()
     if dropped:
         rows = counted(dropped, "pair was", "pairs were")
-        tell(as_warning(f"{rows} not counted: an end is no address, or the ends are of different families"))
+        tell(as_warning(f"{rows} not counted: an end is not an address, or the ends are of different families"))
 
 
 def _chunk_line(file: StreamFile, name: str) -> bytes:

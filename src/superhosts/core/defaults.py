@@ -11,5 +11,5 @@ NAMES_SHARE = 8  # one in this many bytes of a sketch of text keys is for the na
 FLOWS = 5_000_000  # distinct pairs of a window for which errors are predicted if nobody says how many
 IPV4_PREFIX = 32  # leading bits of an IPv4 address that identify a host
 IPV6_PREFIX = 64  # leading bits of an IPv6 address that identify a host
-SPECIAL = "drop"  # multicast, broadcast and unspecified addresses are no hosts
+SPECIAL = "drop"  # multicast, broadcast and unspecified addresses are not hosts
 EVIDENCE_PAIRS = 1 << 16  # of each address family, in a sample of who talked to whom

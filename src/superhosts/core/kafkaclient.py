@@ -24,7 +24,7 @@ def read_properties(path: str) -> dict[str, str]:
         if line.strip() and not line.lstrip().startswith("#"):
             name, equals, value = line.partition("=")
             if not equals:
-                raise InputError(f"line {number} is no name=value", file=path)
+                raise InputError(f"line {number} is not name=value", file=path)
             found[name.strip()] = value.strip()
     return found
 

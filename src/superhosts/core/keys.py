@@ -168,5 +168,5 @@ def _read(path: Path, place: str) -> bytes:
     with os_errors(f"{place}: cannot be read", UsageError), path.open("rb") as file:
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise UsageError(f"{place}: is no key file: it is larger than {MOST_BYTES >> 20} MiB")
+        raise UsageError(f"{place}: is not a key file: it is larger than {MOST_BYTES >> 20} MiB")
     return check_secret(content.rstrip(b"\r\n"), place)

@@ -88,7 +88,7 @@ Times = NDArray[np.int64]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address | Network
 Host = Address | int | str  # integers and text are generic keys
-KEYS = 0  # the family of hosts that are no addresses
+KEYS = 0  # the family of hosts that are not addresses
 MASK64 = (1 << 64) - 1
 MAPPED = 0xFFFF  # the bits above the last 32 of an IPv6 address to which an IPv4 address is mapped
 PORT_BITS = 16
@@ -352,7 +352,7 @@ def _split_port(text: str) -> tuple[str, int]:
     """Return the address or prefix and the port of a host such as 10.1.2.3:443 or [2001:db8::/64]:443."""
     address, _, port = text.rpartition(":")
     if not re.fullmatch("[0-9]{1,5}", port, re.ASCII) or int(port) > MOST_PORTS or not address:
-        raise UsageError(f"{text!r} is no address with a port; write it like 10.1.2.3:443 or [2001:db8::/64]:443")
+        raise UsageError(f"{text!r} is not an address with a port; write it like 10.1.2.3:443 or [2001:db8::/64]:443")
     return address.removeprefix("[").removesuffix("]"), int(port)
 
 

@@ -99,7 +99,7 @@ class Profile:
         return {name: sum(parts, Spent()) for name, parts in each.items() if parts}
 
     def share(self, stage: str) -> float:
-        """Return the share of a stage in the processor time of all threads: waiting, also for a disk, is no work."""
+        """Return the share of a stage in the processor time of all threads: waiting, also for a disk, is not work."""
         stages = self.stages()
         work = sum(spent.cpu for name, spent in stages.items() if name != WAITING)
         return stages[stage].cpu / work if work else 0.0

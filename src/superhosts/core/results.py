@@ -298,7 +298,7 @@ class SuperHosts:
             return self.select(key)
         if not isinstance(key, int | np.integer):
             if isinstance(cast(object, key), str):
-                raise TypeError(f"{key!r} is no row; columns are attributes (.peers), or those of to_pandas()")
+                raise TypeError(f"{key!r} is not a row; columns are attributes (.peers), or those of to_pandas()")
             return self.select(np.asarray(key) if len(key) else np.zeros(0, np.intp))
         index = int(key)
         if not -len(self) <= index < len(self):
@@ -314,7 +314,7 @@ class SuperHosts:
         for number, origin in enumerate(self._origins):
             try:
                 value = origin.format.to_number(wanted)
-            except UsageError:  # It is no host of this kind.
+            except UsageError:  # It is not a host of this kind.
                 continue
             words = np.array([[value >> 64, value & MASK64]], np.uint64)
             rows = (pairs.as_words(self.hosts) == words).all(axis=1)

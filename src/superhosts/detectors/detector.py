@@ -148,7 +148,7 @@ class Detector(Storable, ABC):
 
         With generic keys (`keys`), columns hold integers or text, and bytes are text.
 
-        A row with a null (None, NA, masked) is no pair; `dropped` counts these. An error names the column and the
+        A row with a null (None, NA, masked) is not a pair; `dropped` counts these. An error names the column and the
         first bad row, counted from 0. Rows before it may have been added; adding them again changes nothing.
         """
         if isinstance(hosts, PairBatch):

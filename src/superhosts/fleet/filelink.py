@@ -277,7 +277,7 @@ class FileReceiver:
         remove_or_set_aside(arrived)
         try:
             if not self._store.fetch(path, arrived, self._largest):
-                return Receipt(path.name, RESEND, "it is no sketch, or was changed while it was read")
+                return Receipt(path.name, RESEND, "it is not a sketch, or was changed while it was read")
             return intake.accept(arrived, path.name, site)
         finally:
             arrived.unlink(missing_ok=True)

@@ -101,7 +101,7 @@ def call_address(_context: Any, _address: Any, words: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def byte_marks(_context: Any, _address: Any) -> Any:
-    """Return 48 bits about the 16 bytes at an address: which are no digits, above them which are dots, then zeros."""
+    """Return 48 bits about the 16 bytes at an address: which are not digits, above them which are dots, then zeros."""
 
     def generate(_target: Any, builder: Any, _types: Any, values: Any) -> Any:
         vector, bits, word = ir.VectorType(ir.IntType(8), MARKED_BYTES), ir.IntType(MARKED_BYTES), ir.IntType(64)

@@ -255,7 +255,7 @@ def why_nothing(counters: Counters) -> str:
     if counters.no_inner_end:
         return "no packet has a monitored end"
     if counters.special_ends:
-        no_hosts = "all ends are multicast, broadcast or unspecified addresses, which are no hosts"
+        no_hosts = "all ends are multicast, broadcast or unspecified addresses, which are not hosts"
         return f"{no_hosts} unless {setting('special', 'keep')}"
     return "no packet goes from one address to another"
 

@@ -80,7 +80,7 @@ def load_class(text: str) -> MakeOwn:
             raise UsageError(f"{option}: {module} has no {name}")
         found = getattr(found, part)
     if not callable(found):
-        raise UsageError(f"{option}: {name} of {module} is no class")
+        raise UsageError(f"{option}: {name} of {module} is not a class")
     made: MakeOwn = found
     return made
 

@@ -26,7 +26,7 @@ class Log(Protocol):
 OUT_OF_MEMORY = "out of memory; use less --memory"
 _log: Log | None = None
 _is_json = False
-_status = ""  # the last line of the terminal, which is no message: how far the work is
+_status = ""  # the last line of the terminal, which is not a message: how far the work is
 
 
 def use_log(log: Log | None) -> None:

@@ -143,7 +143,7 @@ class Inventory:
 
     def _read(self, file: Iterable[str]) -> None:
         places: tuple[int, int] | None = None
-        begins = True  # A quoted label may go on in the next line, which is no comment then.
+        begins = True  # A quoted label may go on in the next line, which is not a comment then.
 
         def without_comments() -> Iterator[str]:
             nonlocal begins

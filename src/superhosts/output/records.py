@@ -89,7 +89,7 @@ def batches_of(report: Report, site: str = "", most: int | None = None) -> Itera
 def make_record(row: Mapping[str, Any], site: str = "", revision: int = 1) -> Record:
     """Return the record of a row. Its id depends on the row, the site and the revision alone.
 
-    Who a host is may be known only when a report is handed in again, so names are no part of the id.
+    Who a host is may be known only when a report is handed in again, so names are not part of the id.
     """
     kind = SUPER_HOST if "host" in row else "row"
     found = {name: value for name, value in row.items() if name not in NAMES}

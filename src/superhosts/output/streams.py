@@ -48,7 +48,7 @@ def silence_stdout() -> None:
 
 def silence(stream: TextIO) -> None:
     """Discard everything still to be written to a standard stream, which the interpreter would try again at its end."""
-    with contextlib.suppress(OSError, ValueError):  # A stream that is no file has nothing to discard.
+    with contextlib.suppress(OSError, ValueError):  # A stream that is not a file has nothing to discard.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
@@ -148,7 +148,7 @@ class Log:
         )  # besides the one that is being written; None: the status alone
         self._lost = 0  # lines for which there was no room, or no disk, or no reader
         self._told = 0  # lost lines that were reported
-        self._status = ""  # the last line of the terminal, which is no message
+        self._status = ""  # the last line of the terminal, which is not a message
         threading.Thread(target=self._run, name="standard error", daemon=True).start()
 
     def show(self, status: str) -> None:

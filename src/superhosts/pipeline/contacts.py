@@ -4,7 +4,7 @@ A run that asks for this has a memory of each open window: a filter of bits in w
 leave a mark (a blocked Bloom filter, of bounded size). Packets are judged in the order in which they were read:
 
 - TCP: a SYN without ACK opens. A SYN with ACK answers, if the other end has opened in this window. Nothing else does:
-  a packet in the middle says nothing, and a refusal (RST) is no answer.
+  a packet in the middle says nothing, and a refusal (RST) is not an answer.
 - UDP and other protocols: who sends first in the window opens, and what comes back answers. A conversation is known by
   both addresses, the protocol and both ports. Fragments behind the first one have no ports and say nothing.
 - ICMP: errors and replies never open, and errors do not answer.

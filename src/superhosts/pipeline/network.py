@@ -61,7 +61,7 @@ class Rule(NamedTuple):
     received: int  # 1: include hosts that received the packet
     all_inner: int  # 1: there are no inner prefixes
     exclusions: int  # 1: some hosts are excluded
-    drops_special: int  # 1: multicast, broadcast and unspecified addresses are no hosts
+    drops_special: int  # 1: multicast, broadcast and unspecified addresses are not hosts
     mask_high: int  # mask of an IPv6 host, high word; or of an IPv4 host
     mask_low: int  # mask of an IPv6 host, low word
 
@@ -104,7 +104,7 @@ def find_hosts(
             from_here[i] = counts[i] & (inner_src[i] ^ outer) & sent
         for i in range(size):
             to_here[i] = counts[i] & (inner_dst[i] ^ outer) & received
-        if rule.exclusions == 1:  # first: an excluded end is no host, special or not
+        if rule.exclusions == 1:  # first: an excluded end is not a host, special or not
             mark_inside(left, excluded, marked)
             _leave_out(from_here, marked)
             mark_inside(right, excluded, marked)
@@ -271,7 +271,7 @@ class Counters(SourceCounters):
 
     no_inner_end: int = 0
     same_ends: int = 0
-    special_ends: int = 0  # ends of packets that are no hosts, being multicast, broadcast or unspecified addresses
+    special_ends: int = 0  # ends of packets that are not hosts, being multicast, broadcast or unspecified addresses
     filtered: int = 0  # of other protocols or ports than those asked for
     unknown_details: int = 0  # packets of whose protocol or ports, which are asked for, nothing is known
     no_contact: int = 0  # packets that neither open a conversation nor answer, where only those count

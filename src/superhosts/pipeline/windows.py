@@ -421,7 +421,7 @@ class TumblingWindows:
             yield from self._close(index)
         if self._next is None or self._next >= limit:
             return
-        self._anchor(self._held.year_of(limit), _CLOCK)  # packets that follow are no strays, however long this has run
+        self._anchor(self._held.year_of(limit), _CLOCK)  # packets that follow are not strays, however long this has run
         if self.gaps:
             first, self._next, self._frontier = max(self._next, limit - self.gaps), limit, limit
             for index in range(first, limit):

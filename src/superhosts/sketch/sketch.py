@@ -528,7 +528,7 @@ def union(members: Iterable[Any], *, key: bytes | str | None = None) -> Any:
         is_file = isinstance(member, str | Path)
         if whole is None and not is_file:
             if not isinstance(member, Detector | Sketch):
-                raise UsageError(f"union: {type(member).__name__} is no detector, sketch or path of a .cube file")
+                raise UsageError(f"union: {type(member).__name__} is not a detector, sketch or path of a .cube file")
             whole = member.copy()
             continue
         whole = Sketch() if whole is None else whole

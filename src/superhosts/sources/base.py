@@ -1,8 +1,8 @@
 """What a source of traffic is: what it yields, what it counts, how long it waits, and the schemes of names.
 
 A source yields blocks of packets (`pairs.PacketBlock`), in reading order. A new one subclasses `Source` and implements
-`_read`, and `first_time` unless it is live; what else there is has defaults. A format of files is no source of its own:
-it gives `FileSource` a reader (`input.py`).
+`_read`, and `first_time` unless it is live; what else there is has defaults. A format of files is not a source of
+its own: it gives `FileSource` a reader (`input.py`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class SourceCounters:
     unsupported_link: int = 0  # of an interface with an unsupported link type
     rows: int = 0  # those of the packets that are rows of tables
     bad_rows: int = 0  # rows without two addresses of one family, or without a time
-    skipped_records: int = 0  # of logs: other events, which are no rows
+    skipped_records: int = 0  # of logs: other events, which are not rows
     records: int = 0  # those of the packets that are records of flow exports
     exports: list[dict[str, Any]] = field(default_factory=list)  # of an input of flow exports: its status
     truncated_files: int = 0  # inputs whose end is missing
@@ -183,7 +183,7 @@ class Source:
             yield block
 
     def _read(self) -> Iterator[PacketBlock]:
-        """Yield the packets. Count here only what is no packet with addresses."""
+        """Yield the packets. Count here only what is not a packet with addresses."""
         raise NotImplementedError
 
     def position(self) -> int:
@@ -240,7 +240,7 @@ def exports_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Scheme:
-    """Inputs whose names begin with a word and a colon (synth:flows=100k); they are no files."""
+    """Inputs whose names begin with a word and a colon (synth:flows=100k); they are not files."""
 
     word: str
     open: Callable[[str], Source | Sequence[Source]]  # takes the whole name, with the word; it may stand for several

@@ -1,7 +1,7 @@
 """The files that a folder or a pattern ("day/**/*.pcap", quoted) stands for, on this machine's disks or behind URLs.
 
 Natural sort order: dump.pcap2 comes before dump.pcap10. A folder stands for all files below it; names that begin with a
-dot or end in .tmp or .part are unfinished and left out. A file that is no capture is not left out: an error that
+dot or end in .tmp or .part are unfinished and left out. A file that is not a capture is not left out: an error that
 names it is better than skipping it silently.
 
 URLs (s3://, gs://, https://, file://, …) are opened by fsspec. Which of them can be read depends on the packages that

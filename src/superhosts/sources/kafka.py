@@ -319,7 +319,7 @@ def parse_topic(text: str) -> Topic:
     try:
         url = urlsplit(text)
     except ValueError:  # of brackets without their partner, or without an IPv6 address between them
-        raise UsageError(f"{text}: this is no address of a broker; write it like {EXAMPLE}") from None
+        raise UsageError(f"{text}: this is not an address of a broker; write it like {EXAMPLE}") from None
     topic = url.path.strip("/")
     if not url.netloc or not topic or "/" in topic:
         raise UsageError(f"{text}: write it like {EXAMPLE}")

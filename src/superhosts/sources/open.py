@@ -4,7 +4,7 @@
 - `-`: standard input. A path or URL of a file, or a pipe: its first bytes say which of `FORMATS` reads it, or which
   format of tables (`tables/formats.py`), unless the caller names one.
 - A folder: the files below it; with `follow` the files that a program writes into it, now and later.
-- A pattern in quotes ('day/**/*.pcap') that is no file's name: the files that match it.
+- A pattern in quotes ('day/**/*.pcap') that is not a file's name: the files that match it.
 
 To add a kind of traffic, write its `Scheme` or `FileFormat` in a file of its own, and name it in one of the two lists.
 """
@@ -162,7 +162,7 @@ def _recognise(file: Input, tables: TableOptions, pool: Pool) -> FileFormat:
 def file_format(head: bytes, first_lines: Callable[[], bytes], tables: TableOptions, pool: Pool) -> FileFormat | None:
     """Return the format of a file by its first bytes; None if nothing recognises it.
 
-    A format of tables that the caller names holds for every file that is no capture, one of exports for captures, too.
+    A format of tables that the caller names holds for every file except captures, one of exports for captures, too.
     """
     export = tables.format if tables.format in EXPORT_FORMATS else None if tables.format else recognise_exports(head)
     if export is not None and head:

@@ -14,7 +14,7 @@ warnings are held back until its turn comes.
   differences matter, so the traffic's clock may be wrong by years. It builds on a steady clock: setting this machine's
   time changes nothing.
 - Packets with times far ahead of all clocks do not set it until the traffic follows them.
-- A scan is no sensor: it may read pipes that are as fast as files (`is_full` is given). There a pipe that has nothing
+- A scan is not a sensor: it may read pipes that are as fast as files (`is_full` is given). A pipe that has nothing
   to read holds the others back until it has been silent for the grace, by this machine's clock, and inputs are read in
   the order of time. If very much waits for its window, an input that is ahead is not read meanwhile.
 - The clock closes windows only after everything available has been read for a second. It never acts on a backlog, so

@@ -114,7 +114,7 @@ def make_walk(
         state = begin(layout)
         last = min(tally[STOP] - 1, len(block) - state.shortest)  # where the last record can start
         while packets < limit and at <= last:
-            if state.run:  # a run of usual records that are no tunnels
+            if state.run:  # a run of usual records that are not tunnels
                 before, most = ipv4, ipv4 + min(limit - packets, state.run)
                 while ipv4 < most and at <= last:
                     found, start, end, after, when = usual(block, at, layout, state)

@@ -72,7 +72,7 @@ class Filling:
         if failed:
             found.append(f"{counted(len(failed), 'window')} cannot be shown: {failed[max(failed)].rstrip('.')}.")
         if damaged := self._folder.damaged:
-            found.append(f"{counted(len(damaged), 'file is no sketch', 'files are no sketches')}: {damaged[0]}.")
+            found.append(f"{counted(len(damaged), 'file is not a sketch', 'files are not sketches')}: {damaged[0]}.")
         if untimed := self._folder.untimed:
             found.append(f"{counted(len(untimed), 'sketch has', 'sketches have')} no time: {untimed[0]}.")
         return found

@@ -145,7 +145,7 @@ def test_commands_refuse_a_damaged_file(whole: Path, run: Run, tmp_path: Path) -
     for words in (["scan", FOLDER / "services.pcap.gz", "--quiet", "--alerts", path], ["alerts", "list", path]):
         ended = run(*words)
         assert ended.status == 3
-        assert f"{path}: not a file of alerts, or damaged: an alert is no object" in ended.err
+        assert f"{path}: not a file of alerts, or damaged: an alert is not an object" in ended.err
 
 
 def test_a_file_that_is_damaged_while_a_run_goes_on_ends_nothing(tmp_path: Path) -> None:

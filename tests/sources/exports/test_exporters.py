@@ -119,7 +119,7 @@ def test_gaps_of_version_9_are_datagrams_and_those_of_ipfix_records_of_data_and_
     for datagrams, lost in (
         ([e.version9(e.template(256, e.USUAL), sequence=each) for each in (7, 8, 11)], (2, 0)),
         ([e.ipfix(*sets, sequence=each) for each in (0, 5, 14)], (0, 4)),
-        # Records without a template are no gap.
+        # Records without a template are not a gap.
         ([e.ipfix(flow), e.ipfix(known, flow, sequence=3), e.ipfix(flow, sequence=6)], (0, 0)),
     ):
         reading = e.Reading().feed(*datagrams)

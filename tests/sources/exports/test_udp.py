@@ -180,11 +180,11 @@ def test_records_count_when_they_are_received_unless_another_time_is_chosen() ->
         ("netflow://::1:2055", ": an IPv6 address stands in brackets, like netflow://[::1]:2055"),
         (
             "netflow://[::1:2055",
-            ": this is no address; write it like netflow://0.0.0.0:2055; an IPv6 address stands in",
+            ": this is not an address; write it like netflow://0.0.0.0:2055; an IPv6 address stands in",
         ),
-        ("netflow://[here]:2055", ": this is no address; write it like"),
+        ("netflow://[here]:2055", ": this is not an address; write it like"),
         ("netflow://0.0.0.0:2055/path", "write it like"),
-        ("netflow://no such host:2055", "is no address of this machine"),
+        ("netflow://no such host:2055", "is not an address of this machine"),
         ("sflow://?sockets=0", "a whole number from 1 to"),
         ("sflow://?sockets=many", "a whole number from 1 to"),
         ("sflow://?templates=", "needs a value"),
@@ -212,7 +212,7 @@ def test_a_port_in_use_and_an_address_of_another_machine() -> None:
         own.bind(("127.0.0.1", port))
         with pytest.raises(InputError, match=f"port {port} is in use"):
             open_input(f"netflow://127.0.0.1:{port}")
-    with pytest.raises(InputError, match="is no address of this machine"):
+    with pytest.raises(InputError, match="is not an address of this machine"):
         open_input(f"netflow://192.0.2.77:{port}")
 
 

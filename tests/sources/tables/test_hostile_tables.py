@@ -173,7 +173,7 @@ def test_bytes_that_are_no_text_are_bad_rows(tmp_path: Path) -> None:
 
 
 def test_a_csv_with_a_nul_is_the_same_by_path_and_by_pipe(tmp_path: Path, stdin: Callable[[Any], None]) -> None:
-    """Its row is bad, wherever it is; only a first line with one is no text."""
+    """Its row is bad, wherever it is; only a first line with one is not text."""
     lines = [b"src,dst,time", *(b"10.0.0.%d,192.0.2.%d,1700000000" % (i % 5, i % 99) for i in range(900))]
     for damaged in (1, 2, 3, 500, 900):
         text = b"\n".join([*lines[:damaged], lines[damaged].replace(b"192", b"1\0\xd8"), *lines[damaged + 1 :]])

@@ -181,7 +181,7 @@ def test_what_is_in_no_window_is_told(archive: Path) -> None:
     filling = Filling(Board(), folder, lambda: WANTED)
     filling.fill()
     assert filling.notes == [
-        f"1 file is no sketch: {archive / 'torn.cube'}.",
+        f"1 file is not a sketch: {archive / 'torn.cube'}.",
         f"1 sketch has no time: {archive / 'untimed.cube'}.",
     ]
 

@@ -539,7 +539,7 @@ def test_what_of_a_folder_is_not_shown_is_told(browser: BrowserContext, tmp_path
         page.wait_for_selector("text=No window yet")
         (tmp_path / "torn.cube").write_bytes(b"torn")
         view.start_filling(lambda _: None, follow=False)
-        page.wait_for_selector(f".notice >> text=1 file is no sketch: {tmp_path}/torn.cube")
+        page.wait_for_selector(f".notice >> text=1 file is not a sketch: {tmp_path}/torn.cube")
 
 
 def test_alerts_are_muted_and_unmuted(visit: Visit, shown: Shown) -> None:

@@ -49,14 +49,14 @@ def _trailing_zeros(word: np.uint64) -> np.uint64:
 
 @compiled
 def _not_digits(word: np.uint64) -> np.uint64:
-    """Return 0x80 for each byte that is no decimal digit."""
+    """Return 0x80 for each byte that is not a decimal digit."""
     distance = (word & np.uint64(_LOW_BITS)) ^ np.uint64(0x3030303030303030)
     return (distance + np.uint64(0x7676767676767676) | word) & np.uint64(_HIGH_BITS)
 
 
 @compiled
 def _not_hex(word: np.uint64) -> np.uint64:
-    """Return 0x80 for each byte that is no hexadecimal digit."""
+    """Return 0x80 for each byte that is not a hexadecimal digit."""
     letter = (word & np.uint64(_LOW_BITS) | np.uint64(0x2020202020202020)) ^ np.uint64(0x6060606060606060)
     no_letter = letter + np.uint64(0x7979797979797979) | ~(letter + np.uint64(_LOW_BITS)) | word
     return _not_digits(word) & no_letter & np.uint64(_HIGH_BITS) | word & np.uint64(_HIGH_BITS)
@@ -182,7 +182,7 @@ def parse_at(start: np.uint64, length: np.uint64) -> tuple[int, np.uint64, np.ui
 
 @compiled
 def parse_address(data: Bytes, start: int, end: int) -> tuple[int, np.uint64, np.uint64]:
-    """Return (kind, high, low) of the text in data[start:end]: kind 4, 6, or 0 if it is no address.
+    """Return (kind, high, low) of the text in data[start:end]: kind 4, 6, or 0 if it is not an address.
 
     The caller has checked that 0 <= start <= end <= len(data).
     """
@@ -223,7 +223,7 @@ def are_inside(offsets: NDArray[Any], size: int) -> bool:
 def parse_spans(data: Bytes, starts: Rows, ends: Rows, threads: int | None = None) -> tuple[Kinds, Words]:
     """Parse rows of text: row i is data[starts[i]:ends[i]], which lies inside.
 
-    Return a kind for each row (4, 6, or 0 for what is no address) and the addresses as rows (high word, low word).
+    Return a kind for each row (4, 6, or 0 for what is not an address) and the addresses as rows (high word, low word).
     """
     count = len(starts)
     kinds, words = np.empty(count, np.uint8), np.empty((count, 2), np.uint64)
@@ -233,7 +233,7 @@ def parse_spans(data: Bytes, starts: Rows, ends: Rows, threads: int | None = Non
 
 
 class AddressColumn(NamedTuple):
-    kinds: Kinds  # 4, 6, or 0 for what is no address
+    kinds: Kinds  # 4, 6, or 0 for what is not an address
     words: Words  # rows (high word, low word)
 
 

@@ -8,7 +8,7 @@ leaves out half of the traffic would look right.
 Peers stay whole and may be of either family. Their numbers mean the same in any width (`hashing.fold`), so the same
 peer counts once, whatever its form. IPv4-mapped IPv6 is IPv4 in every form, also as an integer.
 
-A row of which either end is null is no pair: it is left out and counted.
+A row of which either end is null is not a pair: it is left out and counted.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Alert:
         Fields that are not known here are ignored: a later version of the same format has added them.
         """
         if not isinstance(content, dict):
-            raise ValueError("an alert is no object")
+            raise ValueError("an alert is not an object")
         for name, kind in _TYPES.items():
             if name in content and not isinstance(content[name], kind):
                 raise ValueError(f"{name} of an alert is {printable(repr(content[name]), 40)}")

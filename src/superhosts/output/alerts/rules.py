@@ -136,7 +136,7 @@ class Rule:
         return place == (self.side, self.direction, self.counts)
 
     def threshold_for(self, network: Network | None) -> float:
-        """Return the threshold of a host; None: one that is no address."""
+        """Return the threshold of a host; None: one that is not an address."""
         for prefix, least in self._networks:
             if network is not None and contains(prefix, network):
                 return least

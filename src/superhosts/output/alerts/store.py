@@ -161,7 +161,7 @@ class AlertStore:
             found = self._database.execute("SELECT number, content FROM events ORDER BY number LIMIT ?", (most,))
             events = [(number, json.loads(content)) for number, content in found.fetchall()]
             if not all(isinstance(event, dict) and isinstance(event.get("event"), str) for _, event in events):
-                raise ValueError("an event is no object")
+                raise ValueError("an event is not an object")
             return events
 
     def count_waiting(self) -> int:
@@ -195,7 +195,7 @@ class AlertStore:
             asked = "SELECT network, rule, until, why FROM mutes WHERE until > ? ORDER BY until"
             rows = self._database.execute(asked, (time.time(),)).fetchall()
             if not all(isinstance(value, kind) for row in rows for value, kind in zip(row, kinds, strict=True)):
-                raise ValueError("a mute is no text with a time")
+                raise ValueError("a mute is not text with a time")
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def mute(self, network: str, rule: str, until: float, why: str = "") -> None:

@@ -203,7 +203,9 @@ class Summaries:
         pairs = self._pairs(numbers, at_higher, view)
         if part.way != "any" and len(numbers):  # of a direction: pairs with packets in it
             seen = (pairs.mine if part.way == "out" else pairs.theirs) != 0
-            if part.contact:  # Answered or not, all that were opened are judged: one without the other is no pattern.
+            if (
+                part.contact
+            ):  # Answered or not, all that were opened are judged: one without the other is not a pattern.
                 opened, asked = pairs.opened, pairs.asked
                 seen &= ~asked | opened if part.way == "out" else ~opened | asked
             pairs = Pairs(*(column[seen] for column in pairs))

@@ -70,7 +70,7 @@ def _is_set(head: bytes, at: int, templates: tuple[int, int], end: int) -> bool:
 def datagrams_of(content: bytes, *, is_sflow: bool, is_last: bool) -> Iterator[tuple[int, int, bool]]:
     """Yield where datagrams begin and end, and if the content ends inside; without `is_last`, only whole ones.
 
-    Bytes that are no datagram are yielded in pieces that are no longer than one, so that memory is bounded.
+    Bytes that are not a datagram are yielded in pieces that are no longer than one, so that memory is bounded.
     """
     at = 0
     length_of = _sflow_length if is_sflow else _netflow_length

@@ -126,7 +126,7 @@ class ExportReader(Reader):
             raise InputError(not_exports(head, kind, format, file, compression), file=self.name)
         text = f"none of its {self._frames:,} packets is an export of {kind}"
         if self._frames == 1:
-            text = f"its only packet is no export of {kind}"
+            text = f"its only packet is not an export of {kind}"
         way = f"without {setting('format', format)} its packets are traffic"
         other = exports_in(head)
         if other is not None and (other == SFLOW) != self._is_sflow:

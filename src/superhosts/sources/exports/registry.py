@@ -339,7 +339,7 @@ class Options(NamedTuple):
 
 
 def read_options(content: bytes, template: Template) -> Iterator[Options]:
-    """Yield what the records of a set of options say. What is no whole record is padding."""
+    """Yield what the records of a set of options say. What is not a whole record is padding."""
     at = 0
     while at < len(content):
         values: dict[int, int] = {}

@@ -101,7 +101,7 @@ def parse_listening(text: str) -> Listening:
     try:
         url = urlsplit(text)
     except ValueError:  # of brackets without their partner, or without an IPv6 address between them
-        raise UsageError(f"{text}: this is no address; write it like {example}; {in_brackets}") from None
+        raise UsageError(f"{text}: this is not an address; write it like {example}; {in_brackets}") from None
     if not rest.startswith("//") or url.path.strip("/") or url.fragment or url.username is not None:
         raise UsageError(f"{text}: write it like {example}")
     if url.netloc.count(":") > 1 and "[" not in url.netloc:
@@ -122,7 +122,7 @@ def parse_listening(text: str) -> Listening:
         listening.resolve()
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{text}: {url.hostname} is no address of this machine: {reason}") from None
+        raise UsageError(f"{text}: {url.hostname} is not an address of this machine: {reason}") from None
     return listening
 
 
@@ -361,7 +361,7 @@ def open_sockets(listening: Listening, name: str) -> list[socket.socket]:
             errno.EADDRINUSE: f"port {listening.port} is in use: another program receives there; "
             "stop it, or choose another port",
             errno.EACCES: f"port {listening.port} is for privileged programs only; choose one from 1024 on",
-            errno.EADDRNOTAVAIL: f"{listening.host} is no address of this machine; use 0.0.0.0 or [::] for all of them",
+            errno.EADDRNOTAVAIL: f"{listening.host} is not an address of this machine; use 0.0.0.0 or [::] for all",
         }
         reason = reasons.get(error.errno or 0, f"cannot receive: {error.strerror or error}")
         raise InputError(reason, file=name) from None

@@ -279,7 +279,7 @@ def read_varying(
 ) -> tuple[int, int]:
     """Read records of varying length; return how many, and the highest sampling rate in them.
 
-    The remainder that is no whole record is padding, or damage.
+    The remainder that is not a whole record is padding, or damage.
     """
     at, end = place
     count = rate = 0

@@ -380,7 +380,7 @@ def peek(block: Bytes, header: int, end: int, version: int) -> tuple[int, int, i
 
 @compiled
 def glance(protocol: int, first: int, flags: int, length: int, wants: int) -> int:
-    """Return the details of a packet that is no tunnel, 0 if that takes a closer look."""
+    """Return the details of a packet that is not a tunnel, 0 if that takes a closer look."""
     if length < 4:
         return 0
     if protocol == TCP:

@@ -73,7 +73,7 @@ def write_capture(path: Path, blocks: Iterable[PacketBlock]) -> tuple[int, int]:
 def is_written_here(path: Path) -> bool:
     """Return True if a capture looks like one that `write_capture` wrote: by its header and the first packet.
 
-    The Ethernet addresses of synthetic packets are no vendor's, so a real capture does not have them.
+    The Ethernet addresses of synthetic packets are not a vendor's, so a real capture does not have them.
     """
     import zstandard
 

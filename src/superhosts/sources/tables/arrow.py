@@ -1,8 +1,8 @@
 """Arrow: columns of Arrow arrays as addresses, times and details, and the reader of Arrow files and streams.
 
 Parquet has the columns in common (parquet.py). Addresses are what `core.columns` takes, and floats. A column of uint32
-without nulls is not copied. What is no address becomes kind 0, and what is no time NO_TIME: the rows are dropped and
-counted later. Nothing that a file says is trusted: offsets and indices are checked before compiled loops follow them.
+without nulls is not copied. What is not an address becomes kind 0, and what is not a time NO_TIME: the rows are dropped
+and counted later. Nothing that a file says is trusted: offsets and indices are checked before loops follow them.
 
 A stream is read batch by batch, so that pipes work as well. A file (.arrow, .feather) says at its end where its batches
 are, and what is before them need not be a stream. So files are read by their ends (`placed`): plain files and URLs at

@@ -203,7 +203,7 @@ class Delimited(NamedTuple):
     special: int  # lines that begin with this byte, or with #, are for the reader (-1: with # only)
     wanted: int  # address of two numbers for each wanted field: its number, from 0, ascending, and its slot
     wanted_count: int
-    header: int  # address of the line with the names; where it comes again, it is no row
+    header: int  # address of the line with the names; where it comes again, it is not a row
     header_length: int
 
 

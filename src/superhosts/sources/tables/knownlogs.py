@@ -4,7 +4,7 @@ records say about conversations.
 Which columns a table has decides which of the candidates of its description are used (`textrow.wanted_of`).
 
 Two kinds of records say different things. Zeek, Argus, ntopng, RITA and flows of Suricata have a record for a whole
-conversation, whose source opened it; there are fields that tell if the other end answered, and a refusal is no answer.
+conversation, whose source opened it; fields tell if the other end answered, and a refusal is not an answer.
 goflow2, pmacct, nfdump, SiLK, the clouds and Suricata's netflow events have records of packets in one direction. Where
 such a record counts packets of the other direction, too, it is a conversation that was answered.
 """
@@ -292,6 +292,6 @@ RITA = Log(
     claim=CONVERSATION,
 )
 LOGS = (ZEEK, EVE, GOFLOW2, PMACCT, NFDUMP, SILK, ARGUS, AWS, GCP, NTOPNG, RITA)
-# Tables that are no known log: a state is looked for only where the caller names its column.
+# Tables that are not a known log: a state is looked for only where the caller names its column.
 CSV = Log("csv", "a table of delimited text", states={**ZEEK_STATES, **ARGUS_STATES})
 JSON_LINES = Log("jsonl", "JSON Lines", states=CSV.states)

@@ -19,7 +19,7 @@ EXPORT_FORMATS = ("netflow", "ipfix", "sflow")  # of captures, too: the flows th
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How tables are read. Inputs that are no tables do not care."""
+    """How tables are read. Inputs that are not tables do not care."""
 
     format: str | None = None  # a name of tables/formats.py; None: by content
     map: Mapping | None = None  # None: by the usual names

@@ -146,7 +146,7 @@ class TextReader:
         self._name = source.name
         self._workers = workers
         self._buffer = np.empty(PIECE_BYTES + PADDING, np.uint8)
-        self._start = self._filled = 0  # what is no piece yet
+        self._start = self._filled = 0  # what is not a piece yet
         self._offset = 0  # of the buffer's first byte in the stream
         self._rest = np.empty(0, np.uint8)  # lines of the last piece that go on behind it
         self._ahead: deque[Piece] = deque()

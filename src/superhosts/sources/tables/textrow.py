@@ -203,7 +203,7 @@ def _read_time(places: int, roles: Roles) -> int:
             found = parse_time(begin, end, unit_of(roles, slot))
             if found != NO_TIME:
                 time = found
-                if found:  # Zero is no start of a flow, if there is another time.
+                if found:  # Zero is not a start of a flow, if there is another time.
                     break
     if time == NO_TIME or roles.sign == 0:
         return time
@@ -253,7 +253,7 @@ def read_row(places: int, roles: Roles, is_whole: bool) -> Row:
 
 @compiled
 def count_other(tally: Tally, status: int, begin: int) -> None:
-    """Count a line that is no row, and note where the first bad ones begin."""
+    """Count a line that is not a row, and note where the first bad ones begin."""
     if status == SKIPPED:
         tally[SKIPS] += 1
         return

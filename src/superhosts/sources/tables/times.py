@@ -6,7 +6,7 @@
 - Dates in text: 2024-04-19T00:00:01.5Z, 2019/04/04 16:23:00.325010, 2024-04-19 00:00:01,5 +02:00 and the like; a date
   without a time of day is its midnight. A time without an offset is UTC.
 
-Times before 1970 and after 2261 (numbers of columns: 2262) are no times (`NO_TIME`).
+Times before 1970 and after 2261 (numbers of columns: 2262) are not times (`NO_TIME`).
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def parse_time(begin: int, end: int, unit: int) -> int:
 
 @compiled
 def parse_number(begin: int, end: int, unit: int) -> int:
-    """Return a number of units as nanoseconds, rounded down; NO_TIME if it is no number or out of range."""
+    """Return a number of units as nanoseconds, rounded down; NO_TIME if it is not a number or out of range."""
     value, scale, seen, at = 0, 0, 0, begin
     in_fraction = False
     while at < end:

@@ -111,7 +111,7 @@ class Page(NamedTuple):
         return cls(kind, content, gzip.compress(content, 6, mtime=0), f'"{tag}"')
 
     def saying(self, text: str) -> Page:
-        """Return the page with a text, which is no markup, in its place for problems."""
+        """Return the page with a text, which is not markup, in its place for problems."""
         before, place, after = self.plain.partition(PROBLEM)
         return Page.of(self.kind, before + place + text.encode() + after)
 

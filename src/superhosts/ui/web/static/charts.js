@@ -103,7 +103,7 @@ export class TimeChart {
     this.rest();
   }
 
-  // Half a window of room at both ends, and never less than some windows: a single one is no block.
+  // Half a window of room at both ends, and never less than some windows: a single one is not a block.
   span(from, to) {
     const first = this.points[0];
     const length = first ? first.end - first.start : 300;

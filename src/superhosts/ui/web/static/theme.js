@@ -1,4 +1,4 @@
-// Chooses light or dark before the first paint; runs before everything else, so it is no module.
+// Chooses light or dark before the first paint; runs before everything else, so it is not a module.
 (() => {
   let wanted = "auto";
   try {
