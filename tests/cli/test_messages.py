@@ -140,16 +140,10 @@ TABLE: dict[str, Said] = {
         (f"s/{SKETCH}: merged into the sketch that was there", summary("15 packets", window="1 window of 5m")),
     ),
     "synth over a file of mine": refused(
-        "synth notes.pcap",
-        "notes.pcap: is there, and synth did not write it; superhosts synth --force overwrites it",
+        "synth notes.pcap", "notes.pcap: is there, and synth did not write it; superhosts synth --force overwrites it"
     ),
     # One of a kind
-    "one packet": Said(
-        "scan one.pcap -t 1",
-        0,
-        (summary("1 packet"),),
-        f"{WINDOW}: 2 hosts with at least 1 peer",
-    ),
+    "one packet": Said("scan one.pcap -t 1", 0, (summary("1 packet"),), f"{WINDOW}: 2 hosts with at least 1 peer"),
     "one flow": refused(
         "synth x.pcap --flows 1 --packets 1 --super-hosts 1",
         "1 flow: too few for 1 super host, which need at least 1,138",

@@ -34,10 +34,7 @@ def fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
-@pytest.mark.parametrize(
-    ("spoil", "reason"),
-    [(junk, "not a .cube file"), (fifo, "not a plain file")],
-)
+@pytest.mark.parametrize(("spoil", "reason"), [(junk, "not a .cube file"), (fifo, "not a plain file")])
 def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(run, capture, spoil, reason) -> None:
     whole = scan(run, capture)
     first, second = sorted((capture.parent / "s").iterdir())

@@ -30,12 +30,7 @@ def peers(text: str) -> list[tuple[str, int]]:
 
 def test_rows_and_the_summary(run: Run, capture: Path) -> None:
     ended = run("scan", capture, *COMMON[1:], *SLIDING)
-    assert peers(ended.out) == [
-        ("22:16", 300),
-        ("22:20", 500),
-        ("22:21", 200),
-        ("22:23", 300),
-    ]
+    assert peers(ended.out) == [("22:16", 300), ("22:20", 500), ("22:21", 200), ("22:23", 300)]
     skipped = "(4 others with the packets of the window before skipped)"
     assert f"4 windows of 5m, one every 1m {skipped}" in ended.err
 

@@ -64,12 +64,7 @@ def test_the_screen(tmp_path: Path) -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=100, height=40, markup=False, emoji=False)
     now = [0.0]
-    view = LiveView(
-        1.0,
-        console=console,
-        clock=lambda: now[0],
-        wall=lambda: NOON + 290 * 10**9,
-    )
+    view = LiveView(1.0, console=console, clock=lambda: now[0], wall=lambda: NOON + 290 * 10**9)
 
     def step(position: int, packets: int) -> None:
         now[0] += 2.0

@@ -188,10 +188,7 @@ def test_rows_know_their_window_part_and_detector() -> None:
     assert (
         (row.window_start, row.window_end)
         == (found.window_start, found.window_end)
-        == (
-            datetime(2026, 11, 14, 12, tzinfo=UTC),
-            datetime(2026, 11, 14, 12, 5, tzinfo=UTC),
-        )
+        == (datetime(2026, 11, 14, 12, tzinfo=UTC), datetime(2026, 11, 14, 12, 5, tzinfo=UTC))
     )
     assert (row.family, row.side, row.direction, row.detector) == (4, "inner", "any", "exact")
     alone = sh.Exact(key_bits=64)

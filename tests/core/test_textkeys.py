@@ -13,15 +13,7 @@ import naive_names
 from superhosts.core.columns.column import text_of
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.pairs import TEXT, HostFormat
-from superhosts.core.textkeys import (
-    TextFormat,
-    hash_text,
-    hash_texts,
-    may_show_hash,
-    number_in,
-    shown_name,
-    text_key,
-)
+from superhosts.core.textkeys import TextFormat, hash_text, hash_texts, may_show_hash, number_in, shown_name, text_key
 from superhosts.errors import UsageError
 
 KEY = text_key(DEFAULT_KEY)

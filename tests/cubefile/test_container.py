@@ -22,13 +22,7 @@ from forging import TINY, bundle, columns, forge, frame, make, state, take_apart
 from superhosts.core.pairs import HostFormat
 from superhosts.cubefile import container
 from superhosts.detectors.exact import Exact
-from superhosts.errors import (
-    DifferenceError,
-    HalfMergedError,
-    OutputError,
-    SketchFileError,
-    UnreadableError,
-)
+from superhosts.errors import DifferenceError, HalfMergedError, OutputError, SketchFileError, UnreadableError
 from superhosts.sketch.files import estimate_in_file, read_header
 from superhosts.sketch.sketch import Sketch
 from taken import little_memory

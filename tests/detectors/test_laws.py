@@ -122,8 +122,7 @@ def test_neither_order_nor_repetition_nor_batches_matter(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [*DETECTORS, *KEYED, *(name for name, kind in RIVALS.items() if "merge" not in kind.broken_laws)],
+    "name", [*DETECTORS, *KEYED, *(name for name, kind in RIVALS.items() if "merge" not in kind.broken_laws)]
 )
 def test_merging_equals_having_seen_both_streams(name: str) -> None:
     """It is commutative, associative and idempotent."""

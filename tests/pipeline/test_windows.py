@@ -288,11 +288,7 @@ class Plain:
         self.settled(0)
 
 
-@given(
-    st.lists(st.lists(st.integers(-50, 400), max_size=12), max_size=25),
-    st.integers(1, 60),
-    st.integers(1, 12),
-)
+@given(st.lists(st.lists(st.integers(-50, 400), max_size=12), max_size=25), st.integers(1, 60), st.integers(1, 12))
 def test_any_order_of_times_agrees_with_plain_python(blocks: list[list[int]], length: int, settle: int) -> None:
     run, plain = Run(length, settle=settle), Plain(length, settle)
     for block in blocks:
@@ -363,9 +359,7 @@ def test_empty_windows_come_in_their_place_and_once() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60)), max_size=60),
-    st.integers(1, 50),
-    st.integers(1, 12),
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60)), max_size=60), st.integers(1, 50), st.integers(1, 12)
 )
 def test_any_traffic_and_clock_keep_the_order_and_lose_nothing(
     steps: list[tuple[int, int]], length: int, settle: int

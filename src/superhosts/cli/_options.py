@@ -450,8 +450,7 @@ class AlertOptions:
 @options("Names")
 class NamesOptions:
     labels: Path | None = opt(
-        "FILE",
-        "Labels of hosts, a prefix and a label in each line (10.1.0.0/16,office); the most specific counts.",
+        "FILE", "Labels of hosts, a prefix and a label in each line (10.1.0.0/16,office); the most specific counts."
     )
     geo: list[str] = opt(  # as text: for lists of paths typer loads a package of its own
         "FILE", "Autonomous systems or countries of hosts, in MaxMind's format. May be given several times.", []

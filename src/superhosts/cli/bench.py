@@ -49,11 +49,7 @@ def _measure(cube: Cube, traffic: Traffic, step: Callable[[], None]) -> tuple[di
     """Return the figures, and where the time goes. `step` is called before each measurement."""
     step()
     hosts, peers = window_flows(traffic, 0)
-    figures: dict[str, Any] = {
-        "machine": _machine(cube.device),
-        "flows": traffic.flows,
-        "pairs": traffic.packets,
-    }
+    figures: dict[str, Any] = {"machine": _machine(cube.device), "flows": traffic.flows, "pairs": traffic.packets}
     for order in ("trains", "shuffled"):
         step()
         picks = window_packets(traffic, 0, order=order)

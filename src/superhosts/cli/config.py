@@ -12,16 +12,7 @@ from typer.core import TyperArgument
 
 from superhosts import cli
 from superhosts.cli._alerts import for_alerts, open_desk, policy_of, wants_alerts
-from superhosts.cli._config import (
-    COMMANDS,
-    NEVER,
-    SECRETS,
-    check_common,
-    checked,
-    key_of,
-    keys_of_tables,
-    read_config,
-)
+from superhosts.cli._config import COMMANDS, NEVER, SECRETS, check_common, checked, key_of, keys_of_tables, read_config
 from superhosts.cli._program import LazyCommand
 from superhosts.cli._settings import output_options, traffic_settings
 from superhosts.cli.edge import edge_settings

@@ -115,11 +115,7 @@ def scan(options: ScanOptions) -> None:
 
 
 def run_scan(
-    sources: list[Source],
-    settings: Settings,
-    outputs: Destinations,
-    errors: ReportedErrors,
-    how: ScanRun,
+    sources: list[Source], settings: Settings, outputs: Destinations, errors: ReportedErrors, how: ScanRun
 ) -> bool:
     """Scan and write the results; return True if any host was found.
 

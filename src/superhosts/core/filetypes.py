@@ -192,10 +192,7 @@ def _unknown(head: bytes) -> str:
     return f"binary data of no known kind (it starts with the bytes {head[:8].hex(' ')})"
 
 
-CAPTURES = [
-    Kind("a capture (pcap)", PCAP, _SCAN),
-    Kind("a capture (pcapng)", (PCAPNG,), _SCAN),
-]
+CAPTURES = [Kind("a capture (pcap)", PCAP, _SCAN), Kind("a capture (pcapng)", (PCAPNG,), _SCAN)]
 COMPRESSED = [  # those that commands decompress
     Kind("gzip data", (b"\x1f\x8b",)),
     Kind("zstd data", (b"\x28\xb5\x2f\xfd",)),

@@ -66,11 +66,7 @@ FIN, SYN, RST, ACK = 0x01, 0x02, 0x04, 0x10
 
 
 def pack(
-    protocol: int | None = None,
-    ports: tuple[int, int] | None = None,
-    flags: int | None = None,
-    *,
-    marks: int = 0,
+    protocol: int | None = None, ports: tuple[int, int] | None = None, flags: int | None = None, *, marks: int = 0
 ) -> int:
     """Return the details of one packet; `ports` are source and destination, `marks` are of the constants IS_…."""
     value = marks

@@ -66,11 +66,7 @@ def make_table(networks: Iterable[Network], family: int) -> PrefixTable:
         whole = -(-first >> 112), (last + (1 << (96 if family == 4 else 0))) >> 112
         known[whole[0] : whole[1]] = 1
     return PrefixTable(
-        known,
-        begins,
-        ends,
-        _halves([first for first, _ in ranges]),
-        _halves([last for _, last in ranges]),
+        known, begins, ends, _halves([first for first, _ in ranges]), _halves([last for _, last in ranges])
     )
 
 

@@ -36,14 +36,7 @@ from superhosts.core.pairs import (
 )
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import SURROGATES, counted, printable
-from superhosts.core.textkeys import (
-    TextFormat,
-    TextKey,
-    hash_texts,
-    may_show_hash,
-    number_in,
-    shown_name,
-)
+from superhosts.core.textkeys import TextFormat, TextKey, hash_texts, may_show_hash, number_in, shown_name
 from superhosts.core.units import SWITCH, whole_number
 from superhosts.detectors.engines.base import Words, is_on_gpu
 from superhosts.errors import UsageError

@@ -14,15 +14,7 @@ from itertools import islice
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 
-from superhosts.core.files import (
-    copy_durably,
-    open_fresh,
-    open_plain,
-    remove_or_set_aside,
-    set_aside,
-    sync,
-    write_json,
-)
+from superhosts.core.files import copy_durably, open_fresh, open_plain, remove_or_set_aside, set_aside, sync, write_json
 from superhosts.cubefile.container import MAGIC
 from superhosts.errors import InputError, UsageError
 from superhosts.sources.files import BLOCK_BYTES, file_system

@@ -213,11 +213,7 @@ class _Crowd(NamedTuple):
 
 
 def judge(
-    run: Scan,
-    panels: Panels[Cube],
-    *,
-    error: float,
-    on_window: Callable[[Window, int], None] | None = None,
+    run: Scan, panels: Panels[Cube], *, error: float, on_window: Callable[[Window, int], None] | None = None
 ) -> Calibration:
     """Run cubes over inputs and compare them with the exact answer.
 

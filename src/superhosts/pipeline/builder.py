@@ -40,12 +40,7 @@ class WindowResult(SuperHosts):
     window: Window
 
     def __init__(
-        self,
-        window: Window,
-        found: SuperHosts,
-        sketch: Sketch,
-        packets: int,
-        words: Mapping[str, Any] | None = None,
+        self, window: Window, found: SuperHosts, sketch: Sketch, packets: int, words: Mapping[str, Any] | None = None
     ) -> None:
         vars(self).update(vars(found))
         self.window = window

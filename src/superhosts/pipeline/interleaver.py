@@ -18,16 +18,7 @@ from typing import Any
 from superhosts.core.device import thread_count
 from superhosts.jit.memory import memory_of_machine
 from superhosts.sources.base import PACE, Pace, Source, first_time_of
-from superhosts.sources.readers import (
-    MOST_SHARE,
-    YOUNG,
-    Ahead,
-    Step,
-    drain,
-    hold_warnings,
-    is_pipe,
-    middle_time,
-)
+from superhosts.sources.readers import MOST_SHARE, YOUNG, Ahead, Step, drain, hold_warnings, is_pipe, middle_time
 
 _PART_OF_MEMORY = 8  # what is read ahead takes at most this part of the machine's memory
 _MANY = 8  # files whose first packets are looked for by several threads

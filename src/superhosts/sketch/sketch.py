@@ -207,12 +207,7 @@ class Sketch(Storable):
         self._unite(other)
 
     def merge_file(
-        self,
-        path: File,
-        *,
-        key: bytes | str | None = None,
-        trusted: bool = False,
-        max_memory: str | int | None = None,
+        self, path: File, *, key: bytes | str | None = None, trusted: bool = False, max_memory: str | int | None = None
     ) -> Self:
         """Merge a .cube file as `merge(load(path, key=key))` does, but block by block, without a second sketch.
 

@@ -32,10 +32,7 @@ FAULTS: dict[str, tuple[tuple[Any, ...], str]] = {
         (np.array([[0, 5], [1, 5]], np.uint64), [1, 2]),
         "update: hosts have 128 bits, but this exact takes 32-bit hosts",
     ),
-    "sparse": (
-        (pd.Series(pd.arrays.SparseArray([1.0, np.nan])), [1, 2]),
-        f"hosts, row 1: NaN (float64) {NULLABLE}",
-    ),
+    "sparse": ((pd.Series(pd.arrays.SparseArray([1.0, np.nan])), [1, 2]), f"hosts, row 1: NaN (float64) {NULLABLE}"),
     "decimal": ((pa.array([Decimal("1.5")]), [1]), f"hosts: Arrow's decimal128(2, 1) {ARROW}"),
     "what Arrow cannot read": (
         (pl.Series([[1 << 100]], dtype=pl.List(pl.Int128)), [1]),

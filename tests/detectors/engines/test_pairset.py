@@ -13,13 +13,7 @@ from superhosts.core.hashing import make_key
 from superhosts.detectors.engines import pairset
 from superhosts.detectors.engines.bins import Bins
 from superhosts.detectors.engines.pairset import PairSet
-from superhosts.detectors.engines.pairtable import (
-    Portion,
-    find_places,
-    make_table,
-    place_of,
-    unpack_portion,
-)
+from superhosts.detectors.engines.pairtable import Portion, find_places, make_table, place_of, unpack_portion
 
 KEY = make_key()
 COUNT = 5000

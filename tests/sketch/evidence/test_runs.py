@@ -77,10 +77,7 @@ def spread(packets: list[Packet], order: Sequence[int], minutes: int) -> list[Pa
     ("chosen", "keep"),
     [
         ({}, lambda p: True),
-        (
-            {"window": None},
-            lambda p: True,
-        ),  # A short input is one window.
+        ({"window": None}, lambda p: True),  # A short input is one window.
         ({"peers": "opened"}, lambda p: True),
         ({"inner": "10.0.0.0/24"}, lambda p: p.src >> 8 == 10 << 16 or p.dst >> 8 == 10 << 16),
         ({"inner": "10.0.0.0/24", "watch": "outer"}, lambda p: (p.src >> 8 == 10 << 16) != (p.dst >> 8 == 10 << 16)),

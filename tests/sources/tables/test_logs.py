@@ -72,14 +72,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         json.dumps({"ts": 1700000000.25, "note": "x", "msg": "y", "src": A, "dst": B, "suppress_for": 3600.0}),
     ),
     "eve": ("eve", json.dumps(EVE) + "\n"),
-    "eve netflow": (
-        "eve",
-        json.dumps({**EVE, "event_type": "netflow", "flow": {}, "netflow": EVE["flow"]}) + "\n",
-    ),
-    "goflow2": (
-        "goflow2",
-        json.dumps({"time_received_ns": END + 5, "src_addr": A, "dst_addr": B, **GOFLOW2_TIMES}),
-    ),
+    "eve netflow": ("eve", json.dumps({**EVE, "event_type": "netflow", "flow": {}, "netflow": EVE["flow"]}) + "\n"),
+    "goflow2": ("goflow2", json.dumps({"time_received_ns": END + 5, "src_addr": A, "dst_addr": B, **GOFLOW2_TIMES})),
     "goflow2 of old": (
         "goflow2",
         json.dumps({"TimeReceived": 1700000009, "SrcAddr": A, "DstAddr": B, "TimeFlowStartMs": START // 10**6}),

@@ -88,9 +88,7 @@ class WayInOptions:
     )
     nats: str | None = common.NATS(help="Use this NATS server instead of starting the embedded broker.")
     from_folder: str | None = opt(
-        "DIR",
-        "Take sketches from a folder or from s3://BUCKET/PREFIX (edge --to), without a broker.",
-        name="--from",
+        "DIR", "Take sketches from a folder or from s3://BUCKET/PREFIX (edge --to), without a broker.", name="--from"
     )
     broker_cap: str | None = opt(
         "SIZE",
@@ -112,7 +110,7 @@ class HubLinkOptions(common.LinkOptions):
     nkey: Path | None = common.NKEY(help="File with the hub's nkey seed for your own server (--nats).")
     tls_ca: Path | None = common.TLS_CA(
         help="Certificate of the authority that signed the certificates of the sites (mutual TLS); with --nats, that "
-        "of the server.",
+        "of the server."
     )
     tls_cert: Path | None = common.TLS_CERT(help="Certificate of the embedded broker; with --nats, this hub's own.")
 

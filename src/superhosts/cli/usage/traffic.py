@@ -96,11 +96,7 @@ class SourceOptions:
 
 @options()
 class Top(
-    SourceOptions,
-    common.EndlessTrafficOptions,
-    common.ScanWantedOptions,
-    common.PairCubeOptions,
-    common.NamesOptions,
+    SourceOptions, common.EndlessTrafficOptions, common.ScanWantedOptions, common.PairCubeOptions, common.NamesOptions
 ):
     """A table shows the hosts of the newest window with their intervals. Keys sort and filter it, go back to older
     windows, open the past and the evidence of a host, and show alerts and sites; ? lists them. INPUT is the web address

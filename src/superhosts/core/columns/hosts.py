@@ -32,14 +32,7 @@ from superhosts.core.columns.addresses import (
     taken,
     widened,
 )
-from superhosts.core.columns.column import (
-    Column,
-    Flags,
-    Text,
-    both_valid,
-    count_of,
-    readable,
-)
+from superhosts.core.columns.column import Column, Flags, Text, both_valid, count_of, readable
 from superhosts.core.device import run_parallel, split_evenly, thread_count
 from superhosts.core.pairs import MAPPED, Addresses, HostFormat, as_words, numbers_to_array
 from superhosts.errors import UsageError

@@ -16,14 +16,7 @@ import numpy as np
 
 from superhosts.core.device import simulated
 from superhosts.core.hashing import MASK32, column_hash
-from superhosts.detectors.cbaa.addressing import (
-    ADDRESSES,
-    Search,
-    garner_step,
-    remainder,
-    row_of,
-    window_column,
-)
+from superhosts.detectors.cbaa.addressing import ADDRESSES, Search, garner_step, remainder, row_of, window_column
 from superhosts.detectors.engines.base import STEPS_PER_HOST
 from superhosts.detectors.gpu.engine import CudaEngine
 from superhosts.detectors.gpu.kernels import CANDIDATES, FOUND, STEPS, U32, U64, Kernel, Put, answer_shape, draw_of

@@ -304,11 +304,7 @@ PATTERNS: Final = (
         lambda each: each.opened.low >= MOST and each.ports_a_peer >= 15 and (each.failed.low >= 0.3 or _knocks(each)),
         "it asks for about {ports} of a peer, {failed}",
     ),
-    Pattern(
-        "prefix sweep",
-        lambda each: _scans(each) and each.densest.low >= 0.6,
-        f"{PROBING}, {{densest}}",
-    ),
+    Pattern("prefix sweep", lambda each: _scans(each) and each.densest.low >= 0.6, f"{PROBING}, {{densest}}"),
     Pattern("horizontal scan", _scans, PROBING),
     Pattern(
         "server",
@@ -316,11 +312,7 @@ PATTERNS: Final = (
         "{asked} of the peers send to it what needs no answer, {main}",
     ),
     Pattern("DDoS or flash crowd", _is_flood, _flooded),
-    Pattern(
-        "scanned by many",
-        _is_scanned,
-        "{asked} of the peers ask it, for {services}, {answers}",
-    ),
+    Pattern("scanned by many", _is_scanned, "{asked} of the peers ask it, for {services}, {answers}"),
     Pattern("mail server", lambda each: _serves(each, MAIL), ASKED),
     Pattern("web server", lambda each: _serves(each, WEB), ASKED),
     Pattern(

@@ -453,11 +453,7 @@ class OpenSample:
 
 class Evidence:
     def __init__(
-        self,
-        secret: bytes,
-        size: int = EVIDENCE_PAIRS,
-        rows: Mapping[int, Rows] | None = None,
-        lacking: bool = False,
+        self, secret: bytes, size: int = EVIDENCE_PAIRS, rows: Mapping[int, Rows] | None = None, lacking: bool = False
     ) -> None:
         self.size = size
         self.lacking = lacking  # True if it was merged with sketches that have none

@@ -241,13 +241,7 @@ def synth(
     """
     path = Path(out)
     traffic = make_traffic(
-        flows=flows,
-        packets=packets,
-        windows=windows,
-        super_hosts=super_hosts,
-        seed=seed,
-        family=family,
-        window=window,
+        flows=flows, packets=packets, windows=windows, super_hosts=super_hosts, seed=seed, family=family, window=window
     )
     truth = Truth(traffic, parse_count(truth_min), ipv6_prefix, ipv4_prefix)
     for each in () if force else foreign_files(path):

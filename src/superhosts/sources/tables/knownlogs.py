@@ -81,11 +81,7 @@ ZEEK_STATES = {
 }
 # Argus has no initiator where an arrow has a question mark. Its states of TCP are flags of both ends (SPA_SRPA) or
 # words; records of ICMP errors say what went wrong.
-ARGUS_DIRECTIONS = {
-    "->": CONVERSATION,
-    "<->": ANSWERED,
-    **dict.fromkeys(("<?>", "?>", "<?", "<-", "who"), NO_CLAIM),
-}
+ARGUS_DIRECTIONS = {"->": CONVERSATION, "<->": ANSWERED, **dict.fromkeys(("<?>", "?>", "<?", "<-", "who"), NO_CLAIM)}
 ARGUS_STATES = {
     **dict.fromkeys(("CON", "EST", "ACC", "CLO", "FIN"), ANSWERED),
     **dict.fromkeys(("INT", "REQ"), UNANSWERED),
