@@ -1,7 +1,8 @@
 """What the rivals share: the verbs of a detector, keyed hashing of 32-bit hosts, and bit columns on an engine.
 
 Rivals are detectors for comparisons. They take IPv4 hosts, have no files, and store only mangled addresses: without the
-key, nobody can read addresses from them. One that breaks a law of detectors names it in `broken_laws`.
+key, nobody can read addresses from them. One that breaks a law of detectors names it in `broken_laws`;
+one without `_merge` does not merge.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ class Rival(Detector):
     geometry_type: ClassVar[type[Any]]
     runs_on_gpu: ClassVar[bool] = False
     slack: ClassVar[float] = 0.0  # estimates up to this much below a threshold count as reaching it
+
+    def __init_subclass__(cls) -> None:
+        if cls._merge is Rival._merge:
+            cls.broken_laws |= {"merge"}
 
     def __init__(
         self,

@@ -120,7 +120,7 @@ class Filter(Rival):
     """
 
     name = "filter"
-    broken_laws = frozenset({"order", "merge"})
+    broken_laws = frozenset({"order"})
     geometry_type = Geometry
     geometry: Geometry
 

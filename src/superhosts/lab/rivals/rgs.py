@@ -209,7 +209,7 @@ class Rgs(Rival):
     """
 
     name = "rgs"
-    broken_laws = frozenset({"order", "repetition", "merge"})
+    broken_laws = frozenset({"order", "repetition"})
     geometry_type = Geometry
     geometry: Geometry
 
