@@ -1,4 +1,4 @@
-"""Every format of tables, in the order in which they are tried. To add one, add a line here.
+"""Every format of tables, in the order in which they are tried.
 
 The formats of text are every log that is known (`knownlogs.py`), JSON Lines and delimited text. A log is recognised by
 names of its header or by keys of its first objects, some also without a header: the first description that fits is

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 from superhosts.core.text import setting
 from superhosts.errors import UsageError
+from superhosts.sources.tables.knownlogs import LOGS
 from superhosts.sources.tables.mapping import Mapping
 
 WHICH_TIME = ("record", "start", "end", "export", "received")  # the last two are times of flow exports only
-# The names of all formats, as --format takes them, written out because the formats are slow to load.
-FORMAT_NAMES = (
-    *("parquet", "arrow", "azure", "zeek", "eve", "goflow2", "pmacct", "nfdump", "silk", "argus", "aws", "gcp"),
-    *("ntopng", "rita", "jsonl", "csv", "tsv"),
-)
+# The names of all formats, as --format takes them; their readers are slow to load.
+FORMAT_NAMES = ("parquet", "arrow", "azure", *(log.name for log in LOGS), "jsonl", "csv", "tsv")
 EXPORT_FORMATS = ("netflow", "ipfix", "sflow")  # of captures, too: the flows that the packets report, not the packets
 
 
