@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -21,7 +22,7 @@ from superhosts.errors import InputError
 from superhosts.sources.base import Wants
 from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
-from superhosts.sources.tables.knownlogs import LOGS
+from superhosts.sources.tables.knownlogs import LOGS, ZEEK
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import TextReader
 from table_reading import Drips, options, read, read_file
@@ -254,6 +255,21 @@ def test_text_that_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for threads in (1, 3):
         found = read_file(path, options(threads=threads, details=True))
         assert found.details == [naive.of_zeek(each) for each in records]
+
+
+def test_a_state_may_also_be_the_kind_of_a_record() -> None:
+    log = replace(ZEEK, kind="conn_state", kinds=("SF", "S0"))
+    ends = {"ts": "1700000000.5", "id.orig_h": "10.0.0.1", "id.resp_h": "192.0.2.1"}
+    rows = [{**ends, "conn_state": state} for state in ("SF", "S0", "REJ")]
+    tabs = "\n".join(["\t".join(rows[0]), *("\t".join(row.values()) for row in rows)]) + "\n"
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    for text in (tabs, lines):
+        asked = options(details=True)
+        reading = read(TextReader(Drips(text.encode(), 99), partial(begin_text, "log", log, asked)))
+        assert reading.skipped == 1, text
+        plain = read(TextReader(Drips(text.encode(), 99), partial(begin_text, "log", ZEEK, asked)))
+        assert reading.details == plain.details[:2], text
+        assert len(set(reading.details)) == 2, text
 
 
 def test_all_formats_give_the_same_details(tmp_path: Path) -> None:

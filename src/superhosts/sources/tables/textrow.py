@@ -19,7 +19,7 @@ from superhosts.core.columns.addresses import Kinds, Words, parse_at
 from superhosts.core.pairs import Details, Times
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import byte_at, number_at
-from superhosts.sources.tables.details import DIRECTION, DetailRoles, numbers_table
+from superhosts.sources.tables.details import DetailRoles, numbers_table
 from superhosts.sources.tables.textscan import read_digits, short_word
 from superhosts.sources.tables.times import NO_TIME, UNIT_DIGITS, parse_duration, parse_time
 from superhosts.sources.tables.wanted import Wanted
@@ -85,8 +85,9 @@ def make_detail_roles(wanted: Wanted) -> DetailRoles | None:
         bounds.append((place, place + len(names)))
         place += len(names)
     assert place <= MOST_SLOTS
-    if wanted.kind in wanted.details.names[DIRECTION]:
-        bounds[DIRECTION] = first - 1, first  # The kind is the last of the others.
+    for role, names in enumerate(wanted.details.names):
+        if wanted.kind in names:
+            bounds[role] = first - 1, first  # The kind is the last of the others.
     return DetailRoles(first, numbers_table(tuple(bounds)).ctypes.data, wanted.details.codes)
 
 

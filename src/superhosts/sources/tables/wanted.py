@@ -58,7 +58,7 @@ class Wanted:
         return [*self.used(), *(name for names in self.more() for name in names)]
 
     def more(self) -> list[tuple[str, ...]]:
-        """Return the fields of details, role by role; a direction that is the kind of a record is not among them."""
+        """Return the fields of details, role by role; one that is also the kind of a record is not among them."""
         if self.details is None:
             return []
         return [tuple(name for name in names if name != self.kind) for names in self.details.names]
@@ -167,8 +167,8 @@ def details_of(
             guess = getattr(usual, role, None)
             if not found and guess is not None:
                 found = [guess.name]
-            shared = log.kind if role == "direction" else ""  # the kind of a record, which is wanted anyway
-            found = [name for name in dict.fromkeys(found) if name not in roles or name == shared]
+            # The kind of a record may also say its direction or its state.
+            found = [name for name in dict.fromkeys(found) if name not in roles or name == log.kind]
         if role == "replies" and fields[-2]:
             found = found[:1]  # The state says most; further columns would take time to find.
         roles.update(dict.fromkeys(found, role))
