@@ -1,14 +1,9 @@
 """The .cube file: a header and named arrays, compressed, checksummed, and written atomically.
 
-    magic · version · length of the header · header (JSON) · blocks of the arrays · BLAKE2b of everything before
-
 A reader verifies the digest before it uses anything else, rejects headers that require more memory than allowed, and
 executes nothing from the file: arrays are plain little-endian numbers whose types and shapes are in the header.
 
-Arrays are split into blocks. Each is encoded as gaps if few bits are set, otherwise as byte planes, and then compressed
-with zstandard. A gap is the number of zeros between two set bits in one byte; 255 means that it continues in the next.
-Byte planes store the first bytes of all numbers, then the second bytes, and so on. A coded block can be merged into an
-array without decoding it first.
+docs/reference/format.md describes every byte. A coded block can be merged into an array without decoding it first.
 
 A path is written under a temporary name that replaces it in the end, and read in place by several threads. File objects
 need only `write` or `read`; their rest is read into memory.

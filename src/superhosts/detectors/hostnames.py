@@ -19,9 +19,8 @@ rank of its pairs, and the hosts with the smallest ranks are kept, `most` of the
 Memory: a name takes its bytes, 255 at most (of longer ones the first 200 are kept), and up to 51 bytes beside it. Until
 the next cut, an eighth more names than `most` may wait. Peers are never kept.
 
-In files, the names are three arrays of the part, ordered by rank: `names`, the UTF-8 bytes of what is shown of each
-host (`textkeys.shown_name`), `namesizes`, the bytes of each, and `nameranks`. Hashes are not stored: they follow from
-the names and the key, so a file cannot give the hash of one host the whole name of another.
+Files do not hold hashes: they follow from the names and the key, so a file cannot give the hash of one host the whole
+name of another.
 """
 
 from __future__ import annotations

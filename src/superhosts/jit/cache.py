@@ -3,11 +3,9 @@
 Hot loops are scalar Python functions. Each stays callable as plain Python (`function.py_func`), which is how
 tests hold it against the oracle, and the same scalar functions are called from CUDA kernels.
 
-Machine code on disk is used only if it is exactly what numba would compile now. numba's own cache asks whether
-the file of a function has changed: too much, because a comment recompiles everything in that file, and too
-little, because the machine code of a function contains the functions it calls and the constants it reads, which
-may come from other files. A kernel built from last week's hash function would silently be wrong. So every file of
-the cache carries a stamp of what its machine code is made from (`stamp_of`) and the argument types it is made for.
+Machine code on disk is used only if it is exactly what numba would compile now: every file of the cache carries a stamp
+of what its machine code is made from (`stamp_of`) and the argument types it is made for. numba's own cache only asks
+whether the file of a function has changed.
 
 Who can write to the cache can run code in this process. So a file or folder counts only if it belongs to this user or
 to root and nobody else can write to it (`distrust`).

@@ -14,9 +14,6 @@
   (64 MiB) and the longest window of a decompressor (128 MiB). Usual captures take a tenth of it.
 - Packets of a live input (a pipe) are yielded as they arrive.
 
-The path of a packet: `input.py` reads bytes, `CaptureReader` passes them to a format (pcap.py, pcapng.py), whose
-compiled walk (walk.py) goes from record to record, and `frames` finds the addresses in a frame.
-
 A plain file of more than a few megabytes is cut into pieces of the same size (`PieceReader`). Threads read them ahead,
 each from the first record that it guesses in its piece to the first record that starts behind it. The thread that wants
 the packets goes through the pieces in order. A piece counts if

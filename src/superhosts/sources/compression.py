@@ -1,7 +1,5 @@
 """Bytes of a compressed input, decompressed.
 
-The content decides, not the name: gzip, zstd and xz are recognised by their first bytes.
-
 A compressed stream that ends early is not an error, only `ended_early`: an interrupted capture still counts. A wrong
 checksum is a note, and gzip and zstd continue with the next member; for xz it is damage, since Python's decompressor
 cannot continue after it. Damage is an error, raised after everything before it was returned, but for part of a block

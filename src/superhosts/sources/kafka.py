@@ -1,18 +1,7 @@
 """Flow records of a Kafka topic: kafka://broker[:port][,broker…]/topic[?word=value&…].
 
-| word | what it says |
-|---|---|
-| `group` | consumer group, under which offsets are committed (superhosts) |
-| `from` | where a group without offsets begins: `earliest` (the default) or `latest` |
-| `until` | `end`: stop at what the topic holds now; without it the reading goes on |
-| `format` | `goflow2` (protobuf behind its length), `json`, or `proto` (protobuf); without it the first message tells |
-| `proto` | a .proto file with the fields of the record; Akvorado's outlet serves its own |
-| `config` | a file with properties of librdkafka, one `name=value` in a line: TLS, passwords |
-
-A topic can be read again from an offset, so nothing is lost by a stop. Offsets are committed once all windows are safe
-that the messages before them belong to: in the spool of an edge, or reported by a scan (`release`). A run that is
-killed is followed by one that begins there and reads some messages again; an edge drops what is in windows it has
-spooled. A window that is open when an edge stops belongs to the next run.
+docs/guides/kafka.md explains the words, and what becomes of a run that is killed. Offsets are committed once all
+windows are safe that the messages before them belong to: in the spool of an edge, or reported by a scan (`release`).
 
 Messages are protobuf of goflow2 and Akvorado, or JSON of goflow2 and pmacct. Only two addresses and a time of a record
 are wanted, and a few numbers where a run wants details. So protobuf is walked by a compiled loop over its fields, which

@@ -1,8 +1,5 @@
 """Packets of a network interface, straight from the kernel: `live:eth0`.
 
-The kernel writes the heads of packets into a ring of blocks that this process maps into its memory (AF_PACKET with
-TPACKET_V3), and compiled code walks the blocks. Nothing is copied or called for each packet.
-
 The kernel fills a block and sets its status to TO_USER; the walk reads it and sets it to TO_KERNEL. Fences keep both
 sides from seeing a block half written. The walk stops at a block that the kernel still has, or when the columns are
 full, even inside a block, and goes on there.

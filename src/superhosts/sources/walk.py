@@ -3,7 +3,6 @@
 A format has five functions, which the compiler puts into the walk (`jit.inlined`). References to arrays are not counted
 there: that takes atomic operations, for some packets more than all else.
 
-
 - `begin(layout)` returns the state of a walk: a named tuple with at least the fields of `State`.
 - `usual(block, at, layout, state)` returns whether the record at `at` is a usual one, the start and end of its frame,
   where the next record starts, and the time.

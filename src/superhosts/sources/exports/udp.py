@@ -1,10 +1,5 @@
 """Flow exports from the network: netflow://ADDRESS:PORT and sflow://ADDRESS:PORT.
 
-| word | what it says |
-|---|---|
-| `sockets` | sockets that share the port (1), each with a thread; the kernel divides the exporters among them |
-| `templates` | the file that keeps templates for the next start, or `none` |
-
 The kernel's own buffer for a socket is small, a few hundred datagrams on many systems, and what comes while it is full
 is lost. So a thread for each socket does nothing but receive, many datagrams with one system call (recvmmsg), in
 compiled code without the GIL. What it has received waits in a queue of bounded memory, and what the kernel dropped all

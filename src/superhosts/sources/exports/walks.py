@@ -1,8 +1,6 @@
 """The compiled walks over datagrams: `walk_netflow` for NetFlow v5, NetFlow v9 and IPFIX, `walk_sflow` for sFlow v5.
 
-The first one reads headers, sequence numbers and sets of records for which there is a plan. Everything else ends the
-walk at the place where it is, with a reason, for Python to go on: templates that differ from those that are known, data
-of options, data without a template. An exporter sends its templates again and again; equal ones are told by a hash.
+The first one ends where it has no plan for a set of records, with a reason, and Python goes on from there.
 
 A set of equal records is one strided loop over the records of a plan (`read_fixed`). What the plan says is read into
 local variables before the loop, and the helpers that take the block do not branch: a function that does both would

@@ -4,17 +4,6 @@ A packet ends in exactly one of five counters, so that none is lost in silence: 
 captured bytes do not reach both addresses) or unsupported_link. Only where the outermost and the innermost header are
 both wanted, a packet in a tunnel is two rows, and ipv4 and ipv6 count rows; `packets` counts it once.
 
-| file | what it knows |
-|---|---|
-| `columns.py` | what a walk takes and gives: a tally of counters, and columns of addresses and times |
-| `links.py` | link types, and what may stand before the outermost IP header |
-| `headers.py` | IP headers: tunnels, protocol, ports and flags; `find_headers` returns those that count |
-
-They are scalar functions, compiled into the walks (`walk.py`, `livecapture.py`, flow exports).
-
-Why an own parser: a Python object for each packet costs microseconds (dpkt 0.06 to 0.3 million packets/s, scapy
-0.004), a compiled walk over the bytes costs nanoseconds.
-
 Habits that keep the loops fast: each walk has inner loops for runs of usual records (Ethernet and IPv4), which take
 half the time of the loop for all records because their few variables stay in registers: one for addresses alone, one
 for runs that want more. A function that takes an array and branches costs two atomic operations for the array's

@@ -8,9 +8,8 @@ function `behind_…` returns where the IP header should start, or minus the cou
 says "IP", the version nibble of the header decides which one; tags and link types that claim another version are common
 in the wild. After MPLS nothing names the payload, so the nibble alone decides there too, as in routers.
 
-Of IEEE 802.11, data frames count, with and without QoS, between any kinds of stations. Those that are encrypted carry
-no IP that anybody could see, nor do fragments after the first. An aggregate (A-MSDU) holds several packets, each in a
-subframe with a small header of its own.
+Of IEEE 802.11, data frames count, with and without QoS, between any kinds of stations, but neither encrypted ones nor
+fragments after the first.
 
 Bytes are read through an unsigned index, because a signed one makes numba test for negative values, and then LLVM no
 longer merges four byte loads into one.
