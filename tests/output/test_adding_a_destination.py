@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 from commands import Run
-from superhosts.errors import OutputError
-from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
+from superhosts.errors import OutputError, UsageError
+from superhosts.output import registry
+from superhosts.output.destination import ENDLESS, RUN_THAT_ENDS, Destination, RunKind
 from superhosts.output.registry import DESTINATIONS
 from superhosts.output.report import Report
 from traffic import MINUTES, NOON, talk, write
@@ -40,6 +41,16 @@ class Toy(Destination):
 
     def abandon(self) -> None:
         self.ended = "abandoned"
+
+
+class ToyFile(Toy):
+    """A kind of file, which has endings instead of a scheme."""
+
+    scheme = ""
+
+    @classmethod
+    def endings(cls, run: RunKind) -> tuple[str, ...]:
+        return () if run.endless else (".toy",)
 
 
 @pytest.fixture(autouse=True)
@@ -94,3 +105,14 @@ def test_errors_name_its_scheme(run: Run, scan: list[Any]) -> None:
     assert (ended.status, ended.out) == (2, "")
     assert " toy:," in ended.err
     assert "--output carrier-pigeon://roof: unknown scheme; known schemes: " in ended.err
+
+
+def test_a_kind_of_file_is_recognised_by_its_ending_and_named_to_others(
+    run: Run, scan: list[Any], toys: list[Toy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "DESTINATIONS", [*DESTINATIONS, ToyFile])
+    assert run(*scan, "--json", "-o", "rows.toy").status == 0
+    assert [(toy.name, len(toy.reports)) for toy in toys] == [("rows.toy", 2)]
+    assert "the name must end in .jsonl, .csv, .parquet or .toy" in run(*scan, "-o", "rows.lst").err
+    with pytest.raises(UsageError, match=r"must end in \.jsonl or .csv, or be a folder"):
+        registry.find_kind("rows.toy", ENDLESS)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 from superhosts.core.pairs import Window
@@ -67,8 +68,15 @@ class Destination(ABC):
         self.counters = DestinationCounters()
 
     @classmethod
+    def endings(cls, run: RunKind) -> tuple[str, ...]:
+        """Return the endings of files that it writes in such a run, like .csv; none: it is not a kind of file."""
+        return ()
+
+    @classmethod
     def recognises(cls, address: str, run: RunKind) -> bool:
-        return bool(cls.scheme) and address.startswith(f"{cls.scheme}:")
+        if cls.scheme:
+            return address.startswith(f"{cls.scheme}:")
+        return Path(address).suffix.lower() in cls.endings(run)
 
     def write(self, report: Report) -> None:
         """Write a report, the whole of it or nothing (OutputError), and count it."""

@@ -65,8 +65,8 @@ class ReplacedFile(Destination):
         self._lines = Csv(self._text, run.columns) if is_csv else JsonLines(self._text)
 
     @classmethod
-    def recognises(cls, address: str, run: RunKind) -> bool:
-        return not run.endless and Path(address).suffix.lower() in REPLACED
+    def endings(cls, run: RunKind) -> tuple[str, ...]:
+        return () if run.endless else REPLACED
 
     def _write(self, report: Report) -> None:
         if self._is_parquet:
@@ -148,8 +148,8 @@ class AppendedFile(Destination):
         self._file = self._open()
 
     @classmethod
-    def recognises(cls, address: str, run: RunKind) -> bool:
-        return run.endless and Path(address).suffix.lower() in APPENDED
+    def endings(cls, run: RunKind) -> tuple[str, ...]:
+        return APPENDED if run.endless else ()
 
     def _open(self) -> io.FileIO:
         with output_errors(self.path):

@@ -26,7 +26,7 @@ from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.delivery import Delivery, DeliveryOptions, left_behind
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, Destinations, RunKind
-from superhosts.output.files import REPLACED, AppendedFile, ParquetFolder, PatientFile, ReplacedFile
+from superhosts.output.files import AppendedFile, ParquetFolder, PatientFile, ReplacedFile
 from superhosts.output.names import NO_NAMES, Annotator, NamingOptions
 from superhosts.output.senders import Sender, masked
 from superhosts.output.stdout import BackgroundStdout, Format, StandardOutput
@@ -148,10 +148,9 @@ def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
     if run.endless and Path(address).suffix.lower() == ".parquet":
         way = "name a folder, which gets a file per window"
         raise UsageError(f"{address}: Parquet cannot be appended to; {way}")
-    if run.endless:
-        raise UsageError(f"{address}: the name must end in .jsonl or .csv, or be a folder (Parquet)")
-    *most, last = REPLACED
-    raise UsageError(f"{address}: the name must end in {', '.join(most)} or {last}")
+    *most, last = [ending for kind in DESTINATIONS for ending in kind.endings(run)]
+    folder = ", or be a folder (Parquet)" if run.endless else ""
+    raise UsageError(f"{address}: the name must end in {', '.join(most)} or {last}{folder}")
 
 
 def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
