@@ -434,7 +434,7 @@ def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> N
 def test_a_wrong_inner_of_all_captures_is_one_warning(run: Run, captures: Path, cluster: Any, tmp_path: Path) -> None:
     common = ["batch", captures, "--memory", "1MiB", "--scheduler", cluster.scheduler_address, "--quiet", *EACH]
     ended = run(*common, "--save", tmp_path / "saved", "--inner", "203.0.113.0/24")
-    (line,) = [line for line in ended.err.splitlines() if "have no end within --inner" in line]
+    (line,) = [line for line in ended.err.splitlines() if "have neither address inside --inner" in line]
     assert "(100.0%)" in line
     assert "prefixes seen most: " in line
 

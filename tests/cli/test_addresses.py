@@ -121,14 +121,14 @@ def test_a_wrong_inner_is_a_warning_with_the_prefixes_seen_most(run: Run, tmp_pa
     public = write(tmp_path / "a.pcap", talk("203.0.113.9", 95) + talk("192.0.2.1", 5, base="198.51.100.1"))
     for options in ([], ["--quiet"]):
         ended = run("scan", public, *COMMON, "--inner", "192.0.2.0/24", *options)
-        assert "warning: 95 of 100 packets (95.0%) have no end within --inner and are not counted" in ended.err
+        assert "warning: 95 of 100 packets (95.0%) have neither address inside --inner and are not counted" in ended.err
         assert "; prefixes seen most: 172.16.0.0/16, 203.0.0.0/16; if the first is yours: --inner private" in ended.err
     ended = run("scan", lan, *COMMON, "--inner", "203.0.113.0/24")
     assert "120 of 120 packets (100.0%)" in ended.err
     assert "prefixes seen most: 10.3.0.0/16, 198.51.0.0/16, fd00::/48; if" in ended.err  # no special addresses
     one = write(tmp_path / "one.pcap", [packet(NOON, "192.0.2.1", "203.0.113.1")])
     ended = run("scan", one, *COMMON, "--inner", "10.0.0.0/8")
-    assert "1 of 1 packet (100.0%) has no end within --inner and is not counted" in ended.err
+    assert "1 of 1 packet (100.0%) has neither address inside --inner and is not counted" in ended.err
     assert "if the first is yours: --inner 192.0.0.0/16" in ended.err
     most = write(tmp_path / "b.pcap", talk("203.0.113.9", 90) + talk("192.0.2.1", 10, base="198.51.100.1"))
     for inner in (["--inner", "192.0.2.0/24"], []):  # nine of ten packets are not a warning
@@ -138,7 +138,7 @@ def test_a_wrong_inner_is_a_warning_with_the_prefixes_seen_most(run: Run, tmp_pa
 def test_calibrate_and_compare_warn_of_a_wrong_inner(run: Run, lan: Path) -> None:
     for command in (["calibrate"], ["compare", "--detector", "cube"]):
         ended = run(command[0], lan, *command[1:], "--inner", "203.0.113.0/24")
-        assert "have no end within --inner" in ended.err
+        assert "have neither address inside --inner" in ended.err
 
 
 @pytest.mark.slow
@@ -152,5 +152,5 @@ def test_an_edge_warns_of_a_wrong_inner_once_and_early(run: Run, tmp_path: Path)
         wait_for(lambda: len(list(hub.glob("ams/*.cube"))) == 3, "all windows are sent")
         child.terminate()
         _, err = child.communicate(timeout=DEADLINE)
-    lines = [line for line in err.decode().splitlines() if "have no end within --inner" in line]
+    lines = [line for line in err.decode().splitlines() if "have neither address inside --inner" in line]
     assert len(lines) == 1

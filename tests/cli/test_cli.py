@@ -163,7 +163,7 @@ def test_what_did_not_become_a_pair_is_said(run: Run, tmp_path: Path) -> None:
     frames.append((NOON, packets.ethernet(0x0806, packets.arp())))
     err = run("scan", write(tmp_path / "a.pcap", frames), *SMALL).err
     assert err.startswith("6 packets in ")
-    assert err.endswith("; not counted: 1 not IP, 1 without an inner end, 1 from an address to itself\n")
+    assert err.endswith("; not counted: 1 not IP, 1 with neither address inside --inner, 1 from an address to itself\n")
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         ("[[rule]]\nnname = 'x'", "rule 1: nname: no such key"),
         ("[[rule]]\nhours = 'late'", "rule 1: hours 'late'"),
         ("[[rule]]\nprefixes = ['10.0.0.0/8']", "rule 1: prefixes"),
-        ("[[rule]]\n[[rule]]", "two rules are called many-peers"),
+        ("[[rule]]\n[[rule]]", "two rules are called many-peers; rule names must be unique"),
         ("config = 'other.toml'", "config: no such option"),
         ("threshold = -5", "[scan]: --threshold -5: must be a number of peers"),
         ("[hub]\nwindow = '5m'\nslide = '70s'", "[hub]: --slide 70s: the window (5m) has to be a multiple"),
@@ -99,7 +99,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         ),
         (
             "[scan]\nalerts = 'a'\nthreshold = 5000\n[[rule]]\nthreshold = 400",
-            "[scan]: --threshold 5000: a rule of alerts begins at 400 peers",
+            "[scan]: --threshold 5000: an alert rule starts at 400 peers",
         ),
         ("[watch]\nweb-trust-proxy = ['10.0.0.1']", "[watch]: --web-trust-proxy: only with --web"),
         ("[edge]\nto = 'a'\nnats = 'b'", "[edge]: --to and --nats: choose one way to the hub"),
@@ -130,7 +130,7 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "noise.toml").write_bytes(b"a = 1\n\xff\xfe")
     ended = run("config", "check", tmp_path / "noise.toml")
     assert ended.returncode == 2
-    assert "noise.toml: not TOML: byte 6 is not text in UTF-8" in ended.stderr
+    assert "noise.toml: not TOML: byte 6 is not valid UTF-8" in ended.stderr
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ REFUSED_OPTIONS = (
     ("hub --from in --window 5m --slide 7s", "--slide 7s: the window (5m) has to be a multiple of it"),
     ("hub --from in --window all", "--window: 'all' is not a duration"),
     ("hub --from in --window 1m --slide 1s --late 1d", "--late 1d: 86,400 windows of 1s, and a site may have 20,000"),
-    ("hub --from in --quota-bytes 0", "--quota-bytes 0: nothing would ever be taken"),
+    ("hub --from in --quota-bytes 0", "--quota-bytes 0: no sketch would ever be accepted"),
     ("edge --site ams --to out --nkey /none --tls-ca /none", "--nkey, --tls-ca: not with --to"),
     ("edge --site ams --to out -t 1k", "--threshold and --top: only with --output"),
     ("edge --site ams --to out -o rows.parquet", "--output rows.parquet: Parquet cannot be appended to; name a folder"),

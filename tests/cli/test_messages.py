@@ -17,6 +17,8 @@ import pytest
 
 import superhosts as sh
 from commands import Run
+from superhosts.cli._options import DETECTORS
+from superhosts.core.filetypes import TEXTS
 from traffic import talk, write
 
 WINDOW = "2023-11-14T22:15:00Z to 2023-11-14T22:20:00Z"
@@ -90,10 +92,10 @@ TABLE: dict[str, Said] = {
     "gzip in gzip": no_capture(
         "twice.gz", "gzip data inside gzip; decompress it once: gzip -dc twice.gz | superhosts scan -"
     ),
-    "text": no_capture("notes.pcap", "text"),
+    "text": no_capture("notes.pcap", f"text; {TEXTS}"),
     "text to calibrate": refused(
         "calibrate notes.pcap",
-        "notes.pcap: not a capture: it looks like text",
+        f"notes.pcap: not a capture: it looks like text; {TEXTS}",
         3,
         "0 packets",
         "superhosts: nothing to judge: no packet was read",
@@ -146,7 +148,11 @@ TABLE: dict[str, Said] = {
     "one packet": Said("scan one.pcap -t 1", 0, (summary("1 packet"),), f"{WINDOW}: 2 hosts with at least 1 peer"),
     "one flow": refused(
         "synth x.pcap --flows 1 --packets 1 --super-hosts 1",
-        "1 flow: too few for 1 super host, which need at least 1,138",
+        "--flows: 1 super host needs at least 1,138 flows; raise it, or ask for fewer super hosts",
+    ),
+    "too few flows for the super hosts of a comparison": refused(
+        "compare --flows 100k",
+        "--flows: 600 super hosts need at least 682,667 flows; raise it, or ask for fewer super hosts",
     ),
     "one sketch": refused("hosts a.cube --since 2030-01-01", "--since 2030-01-01: 1 sketch has no window in this time"),
     "one end of time": refused(
@@ -184,9 +190,9 @@ TABLE: dict[str, Said] = {
         "scan small.pcap --inner 192.168.0.0/16",
         0,
         (
-            "superhosts: warning: 15 of 15 packets (100.0%) have no end within --inner and are not counted; prefixes "
-            "seen most: 10.0.0.0/16, 172.16.0.0/16; if the first is yours: --inner private",
-            summary("15 packets", "not counted: 15 without an inner end"),
+            "superhosts: warning: 15 of 15 packets (100.0%) have neither address inside --inner and are not counted; "
+            "prefixes seen most: 10.0.0.0/16, 172.16.0.0/16; if the first is yours: --inner private",
+            summary("15 packets", "not counted: 15 with neither address inside --inner"),
         ),
         f"{WINDOW}: no hosts",
     ),
@@ -212,7 +218,7 @@ TABLE: dict[str, Said] = {
     "no such file": refused("scan none.pcap", "none.pcap: cannot be opened: No such file or directory", 3),
     "no such detector": refused(
         "scan small.pcap --detector nix",
-        "--detector nix: one of cube, cbaa, cbaa-paper, exact, dcds, vbfa, gse, filter, spreadsketch, pairsample, rgs",
+        f"--detector nix: one of {', '.join(DETECTORS)}",
     ),
     "a format of log lines": refused(
         "hub --from link --log-format xml", "--log-format: 'xml' is none of auto, text, json"

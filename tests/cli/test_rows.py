@@ -196,7 +196,7 @@ def test_arrays_are_answered_row_by_row() -> None:
         (["--time", "end"], TIMED, 3, "stdin: the end of its rows is not known; name its column"),
         ([], b"", 3, "stdin: is empty; --format says which it is: JSONEachRow, CSV"),
         ([], b"no names", 3, "stdin: its rows are in no format that is recognised; --format says which it is"),
-        (["--chunks"], b"x", 3, "stdin: b'x', where a line with a number of rows is expected"),
+        (["--chunks"], b"x", 3, "stdin: expected the number of rows, found b'x'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_and_nothing_is_written(arguments, given, status, message) -> None:

@@ -56,7 +56,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"token_file": Path("t")}, "ARCHIVE", "--token-file: not with a folder"),
     ({"token_file": Path("t")}, "synth:flows=1k", "--token-file: only with an address"),
     ({"threshold": -5.0}, "ARCHIVE", "--threshold"),
-    ({}, "-", "standard input is the keyboard"),
+    ({}, "-", "-: top reads keys from standard input"),
     ({}, "ARCHIVE ARCHIVE", "one address or folder at a time"),
     ({"alerts": Path("none")}, "ARCHIVE", "no alerts are kept here"),
 ]

@@ -92,8 +92,8 @@ LOOKS: dict[str, tuple[bytes, str]] = {
     ),
     "semicolons": (b"\xef\xbb\xbfa;b;c\n1;2;3\n", f"CSV: a, b, c; {TABLES}"),
     "tabs": (b"src\tdst\tport\n1\t2\t3\n", f"a tab-separated table: src, dst, port; {TABLES}"),
-    "text": (b"this is not a capture", "text"),
-    "letters that are cut": ("ü".encode()[:1].join([b"plain ", b""]), "text"),
+    "text": (b"this is not a capture", f"text; {filetypes.TEXTS}"),
+    "letters that are cut": ("ü".encode()[:1].join([b"plain ", b""]), f"text; {filetypes.TEXTS}"),
     "zeros": (bytes(4096), "zeros, and nothing else at its beginning"),
     "noise": (b"\xa1\xb2\xc3\xd5abc", "binary data of no known kind (it starts with the bytes a1 b2 c3 d5 61 62 63)"),
     "escape codes": (
@@ -151,4 +151,4 @@ def test_a_list_of_pairs_is_a_table_and_sentences_are_not() -> None:
     )
     assert "it looks like a tab-separated table" in filetypes.not_a_capture(b"a\tb\nx\ty\n")
     for text in (b"hello, world\ngood, bye\n", b"one,two\n", b"hello\nworld\n", b"a,b\nx\n"):
-        assert filetypes.not_a_capture(text) == "not a capture: it looks like text"
+        assert filetypes.not_a_capture(text).startswith("not a capture: it looks like text; ")

@@ -399,7 +399,7 @@ def test_a_destination_without_a_queue_that_fails_does_not_stop_the_edge() -> No
     said: list[str] = []
     rows = LocalRows(Destinations([Fake("write")]), said.append)
     rows.add(WindowResult(Window(0, 1), SuperHosts.none(), Sketch(), 0))
-    assert said == ["ROWS NOT WRITTEN: write fails; sketches are sent all the same"]
+    assert said == ["ROWS NOT WRITTEN: write fails; sketches are sent nevertheless"]
 
 
 def test_a_reopened_window_keeps_its_first_rows() -> None:

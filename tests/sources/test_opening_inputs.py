@@ -15,6 +15,7 @@ import pytest
 import packets as p
 import superhosts as sh
 from commands import Run
+from superhosts.core import filetypes
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Stopped
 from superhosts.sources.folder import FolderSource
@@ -94,7 +95,7 @@ def test_what_cannot_be_opened_is_named_and_the_rest_is_opened(day: Path) -> Non
         f"{bad[3]}: cannot be opened: no such file",
     ]
     assert str(errors[4]).startswith("nowhere://a/b: ")
-    assert str(errors[5]) == f"{day}/text: not a capture: it looks like text"
+    assert str(errors[5]) == f"{day}/text: not a capture: it looks like text; {filetypes.TEXTS}"
     for name in (*bad, day):
         with pytest.raises(InputError):
             names(name)
@@ -103,7 +104,7 @@ def test_what_cannot_be_opened_is_named_and_the_rest_is_opened(day: Path) -> Non
 def test_names_that_make_no_sense_end_the_command_before_anything_is_read(run: Run, day: Path) -> None:
     for bad, words in (
         (["synth:flowz=1"], "synth:flowz=1: unknown word 'flowz'; use flows"),
-        (["synth:flows=20"], "synth:flows=20: 20 flows: too few for 20 super hosts"),
+        (["synth:flows=20"], "synth:flows=20: flows: 20 super hosts need at least 22,756 flows; raise it"),
         (["-", "-"], "-: given twice; standard input can be read only once"),
     ):
         ended = run("scan", day, *bad, "--json", "-t", 1)

@@ -96,8 +96,8 @@ def check_threshold(policy: Policy, selection: Selection) -> None:
     least = policy.least_threshold
     if selection.threshold is not None and selection.threshold > least:
         way = f"use --threshold {math.floor(policy.least)} or less, or leave it out"
-        begins = f"a rule of alerts begins at {counted(least, 'peer')}"
-        raise UsageError(f"--threshold {selection.threshold:g}: {begins}; {way}")
+        starts = f"an alert rule starts at {counted(least, 'peer')}"
+        raise UsageError(f"--threshold {selection.threshold:g}: {starts}; {way}")
 
 
 def _receivers(addresses: Sequence[str], delivery: DeliveryOptions) -> OutputOptions:

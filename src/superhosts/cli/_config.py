@@ -58,7 +58,7 @@ class Config:
 
 
 def read_config(path: Path) -> Config:
-    """Read a file. Raise UsageError, which names the line or the key, if it is none."""
+    """Read a file. Raise UsageError, which names the line or the key, if it is not a configuration file."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
@@ -68,7 +68,7 @@ def read_config(path: Path) -> Config:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not TOML: byte {error.start} is not text in UTF-8") from None
+        raise UsageError(f"{path}: not TOML: byte {error.start} is not valid UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from None
     tables = {name: read.pop(name) for name in COMMANDS if name in read}

@@ -33,7 +33,7 @@ def announced_key(path: Path | None) -> ChosenKey:
     """Return the key, and say so if its file is new, or open to others."""
     chosen = choose_key(path)
     if chosen.is_new:
-        tell(f"made a key of your own: {chosen.place}; sites whose sketches shall be merged need the same key")
+        tell(f"made a key of your own: {chosen.place}; sites must share this key to be merged")
     warn_if_exposed(chosen)
     return chosen
 

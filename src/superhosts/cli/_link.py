@@ -95,7 +95,9 @@ class Joining:
             if given.startswith("@") and Path(given[1:]).exists():
                 found = _read(given)
                 if found.site != token.site:
-                    raise UsageError(f"{OPTION} {given}: is now a token of site {found.site}, and this is {token.site}")
+                    raise UsageError(
+                        f"{OPTION} {given}: now holds the token of {found.site}; this edge is {token.site}"
+                    )
                 token = found
             return replace(options, seed=token.seed, ca=token.ca)
 
@@ -112,7 +114,7 @@ def join(options: Edge) -> Joining | None:
     if token.key is not None:
         check_no_conflict(options, ["key_file"], f"not with {OPTION}: the token has the sketch key")
     if options.site not in ("", token.site):
-        raise UsageError(f"--site {options.site}: the token of {OPTION} is that of site {token.site}")
+        raise UsageError(f"--site {options.site}: {OPTION} has the token of site {token.site}")
     return Joining(token, replace(options, site=token.site))
 
 

@@ -100,7 +100,7 @@ EXPORT_LOSSES = {
     "damaged": ("damaged datagram", "damaged datagrams"),
     "sets_waiting": ("set of records that waits for its template", "sets of records that wait for their templates"),
     "sets_without_template": ("set of records without its template", "sets of records without their templates"),
-    "wrong_times": ("time that is far off and not obeyed", "times that are far off and not obeyed"),
+    "wrong_times": ("implausible time, ignored", "implausible times, ignored"),
 }
 
 
@@ -245,7 +245,7 @@ def warn_of_wrong_inner(counters: Counters) -> bool:
         return False
     share = _share(counters.no_inner_end, packets, counters)
     has, is_ = ("has", "is") if counters.no_inner_end == 1 else ("have", "are")
-    said = f"{share} {has} no end within --inner and {is_} not counted"
+    said = f"{share} {has} neither address inside --inner and {is_} not counted"
     seen = [prefix for prefix, _ in Counter(counters.outside).most_common(SHOWN_PREFIXES)]
     if seen:
         hint = PRIVATE if is_private(seen[0]) else seen[0]

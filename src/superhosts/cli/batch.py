@@ -34,7 +34,7 @@ def batch(options: BatchOptions) -> None:
     if options.local == (options.scheduler is not None):
         raise UsageError("give either --scheduler ADDRESS or --local")
     if options.workers is not None and not options.local:
-        raise UsageError("--workers: only with --local; a cluster has the workers that it has")
+        raise UsageError("--workers: only with --local; a cluster's number of workers is fixed")
     settings = make_settings(options, device="cpu")
     settings = replace(settings, key=key_for_sketches(options.key_file, saves=True))
     counters = CountersOutput(options.counters, options)

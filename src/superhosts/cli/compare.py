@@ -140,7 +140,7 @@ class Contest:
         sources = open_inputs(options.inputs, on_error, tables=options.tables)
         for source in sources:
             if len(options.memory) > 1 and not source.replays:
-                raise UsageError(f"--memory: {source.name} can be read only once, so compare at one memory")
+                raise UsageError(f"--memory: {source.name} can be read only once, so give a single --memory")
         panels = Panels(lambda _bits: makers, settings)
         return panels.run(sources, on_error=on_error, on_progress=progress.step), panels
 

@@ -312,7 +312,7 @@ def hub_settings(options: HubOptions) -> Settings:
     if options.archive_sites and options.archive is None:
         raise UsageError("--archive-sites needs --archive DIR")
     if parse_size(options.quota_bytes) == 0:
-        raise UsageError(f"--quota-bytes {options.quota_bytes}: nothing would ever be taken; write it like 4GiB")
+        raise UsageError(f"--quota-bytes {options.quota_bytes}: no sketch would ever be accepted; write it like 4GiB")
     hub_sites(options)
     settings = check_settings(make_settings(options, site=""))
     settings.check_parts()

@@ -31,7 +31,7 @@ def key_new(options: KeyNew) -> None:
         raise OutputError(f"{error.filename or path}: cannot be written: {error.strerror or error}") from None
     print(fingerprint(secret))
     use = "commands use it without --key-file" if options.file is None else f"use it with --key-file {path}"
-    tell(f"made the key {path}: {use}; sites whose sketches shall be merged need the same key")
+    tell(f"made the key {path}: {use}; sites must share this key to be merged")
 
 
 def key_show(options: KeyShow) -> None:

@@ -165,7 +165,7 @@ def _chunk_line(file: StreamFile, name: str) -> bytes:
     while not line.endswith(b"\n") and (byte := file.read(1)):
         line += byte
         if len(line) > 20 or not line.strip().isdigit():
-            raise InputError(f"{line!r}, where a line with a number of rows is expected", file=name)
+            raise InputError(f"expected the number of rows, found {line!r}", file=name)
     return line
 
 

@@ -124,7 +124,7 @@ class LiveFeed(View):
 
     def __init__(self, options: Top) -> None:
         if "-" in options.inputs:
-            raise UsageError("-: standard input is the keyboard here; superhosts watch reads pipes")
+            raise UsageError("-: top reads keys from standard input; superhosts watch reads pipes")
         self.errors = ReportedErrors()
         self._options, board = options, Board()
         self._sources = _open_sources(options, self.errors)

@@ -34,6 +34,7 @@ _NO_TABLES = "no command reads it: export it as Parquet or CSV"
 _NO_PACKETS = "it has no packets"
 _TSHARK = "convert it: tshark -r {file} -w - | superhosts scan -"
 _UNPACK = "unpack it first"
+TEXTS = "scan reads text as CSV, TSV, JSON Lines or a log that --format names, with --map for its columns"
 
 _COLUMNS_SHOWN = 4
 _MOST_QUOTED = 60  # characters of the names of columns
@@ -100,7 +101,7 @@ def _kind_of(head: bytes) -> Kind:
         None,
     )
     if kind is None:
-        return Kind(_unknown(head), ())
+        return Kind("text", (), TEXTS) if _text(head) is not None else Kind(_unknown(head), ())
     return kind._replace(name=f"{kind.name}: {_columns(head)}") if kind.name in TABLES else kind
 
 
@@ -182,9 +183,6 @@ def _columns(head: bytes) -> str:
 
 
 def _unknown(head: bytes) -> str:
-    text = _text(head)
-    if text is not None:
-        return "text"
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8"
     if not any(head):

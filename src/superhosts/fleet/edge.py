@@ -224,7 +224,7 @@ class _Writer:
         self._thread.start()
 
     def offer(self, sketch: Sketch) -> None:
-        """Queue a sketch. If the disk fails or is too slow, the sketch that waits in the queue is dropped for it."""
+        """Queue a sketch. If the disk fails or is too slow, the sketch that waits is dropped to make room."""
         assert sketch.window is not None
         self.unwritten.append(sketch.window)
         limit = time.monotonic() + self._timing.hold_up
@@ -414,7 +414,7 @@ class LocalRows:
         try:
             self.destinations.write(Report(rows=rows, window=result.window))
         except (OSError, OutputError) as error:
-            self._say(Notice(f"ROWS NOT WRITTEN: {error}; sketches are sent all the same", "rows-not-written", WARNING))
+            self._say(Notice(f"ROWS NOT WRITTEN: {error}; sketches are sent nevertheless", "rows-not-written", WARNING))
 
     def status(self) -> dict[str, int]:
         each = self.destinations.all_status().values()

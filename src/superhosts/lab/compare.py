@@ -32,6 +32,7 @@ from superhosts.lab.rivals import RIVALS
 from superhosts.lab.rivals.base import Rival
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import Name, open_inputs
+from superhosts.sources.synthetic.source import make_traffic
 from superhosts.sources.synthetic.traffic import Traffic
 from superhosts.sources.tables.mapping import as_map
 from superhosts.sources.tables.options import TableOptions
@@ -82,11 +83,11 @@ def synthetic_traffic(
 ) -> Traffic:
     """Return the traffic of the paper's experiment, or with `quick` two small windows; arguments override either."""
     many = parse_count(flows if flows is not None else "500k" if quick else "5M")
-    return Traffic(
+    return make_traffic(
         flows=many,
-        packets=2 * many if packets is None else parse_count(packets),
-        windows=parse_count(windows if windows is not None else 2 if quick else 12),
-        super_hosts=parse_count(super_hosts if super_hosts is not None else 60 if quick else 600),
+        packets=2 * many if packets is None else packets,
+        windows=windows if windows is not None else 2 if quick else 12,
+        super_hosts=super_hosts if super_hosts is not None else 60 if quick else 600,
         seed=seed,
     )
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from superhosts.core.pairs import Addresses, Part, Window
-from superhosts.core.text import setting
+from superhosts.core.text import named, setting
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.cubefile.header import WrittenPart, compose_header, write_parts
@@ -253,7 +253,7 @@ def why_nothing(counters: Counters) -> str:
     if not taken:
         return "no packet is IP with whole addresses"
     if counters.no_inner_end:
-        return "no packet has a monitored end"
+        return f"no packet has an address inside {named('inner')}"
     if counters.special_ends:
         no_hosts = "all ends are multicast, broadcast or unspecified addresses, which are not hosts"
         return f"{no_hosts} unless {setting('special', 'keep')}"

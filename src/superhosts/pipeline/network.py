@@ -298,7 +298,7 @@ REASONS = {
     "truncated": "truncated before their addresses",
     "unsupported_link": "of an unsupported link type",
     "bad_rows": "without two addresses or a time",
-    "no_inner_end": "without an inner end",
+    "no_inner_end": "with neither address inside --inner",
     "same_ends": "from an address to itself",
     "filtered": "of other protocols or ports",
     "unknown_details": "of unknown protocol or ports",

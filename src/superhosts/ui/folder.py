@@ -198,7 +198,7 @@ class SketchFolder:
             raise UsageError("no sketch of this time is here")
         if len(chosen) > MOST_ASKED:
             found = counted(len(chosen), "sketch", "sketches")
-            raise UsageError(f"{found} of this time, and a question takes {MOST_ASKED:,}; ask for a shorter time")
+            raise UsageError(f"{found} in this period; at most {MOST_ASKED:,} are read; ask for a shorter period")
         with self._turn(patience):
             started = time.perf_counter()
             if self._united is None or self._united[0] != chosen:

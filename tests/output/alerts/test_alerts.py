@@ -174,7 +174,7 @@ def test_a_rule_may_be_about_a_pattern() -> None:
     assert run(machine_of(rule), [[server], [row()], [with_peers()]]) == []
     events = run(machine_of(rule), [[server], [scan], [server], [scan]])
     assert [(event["event"], event["pattern"]) for event in events] == [("opened", "horizontal scan")]
-    with pytest.raises(UsageError, match="rule many-peers: patterns 'sweep': each one of"):
+    with pytest.raises(UsageError, match="rule many-peers: unknown pattern 'sweep'; use "):
         Rule(patterns=["sweep"])
 
 

@@ -106,7 +106,7 @@ def test_wrong_options(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     Path("rule.toml").write_text("[[rule]]\nname = 'small'\nthreshold = 250\n")
     for words, said in {
         "--alert-to x.jsonl": "--alert-to needs --alerts FILE",
-        "--alerts a.sqlite --threshold 5000 --config rule.toml": "a rule of alerts begins at 250 peers",
+        "--alerts a.sqlite --threshold 5000 --config rule.toml": "an alert rule starts at 250 peers",
         "--alerts a.sqlite --peers opened": "inner any hosts is not counted",
         "--alerts a.sqlite --allow nobody": "neither an address nor a prefix",
         "--alerts a.sqlite --alert-to what://x": "unknown scheme",

@@ -94,7 +94,7 @@ def test_one_may_ask_for_sites_that_have_sketches_of_their_own(archive: Path) ->
 def test_the_bound_is_of_files_that_are_read(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folders, "MOST_ASKED", 3)
     folder = SketchFolder(archive)
-    with pytest.raises(UsageError, match="4 sketches of this time, and a question takes 3"):
+    with pytest.raises(UsageError, match="4 sketches in this period; at most 3 are read"):
         folder.ask(Question(WANTED))
     whole = sh.union([archive / "day" / "0-ams.cube", archive / "day" / "0-frank.cube"])
     whole.save(archive / "day" / "0-hub.cube")

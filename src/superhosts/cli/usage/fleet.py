@@ -64,7 +64,7 @@ class Edge(
         default=[],
     )
     site: str = common.SITE(
-        help="Name of this site, unique in the fleet. It must be given, but for --join.", default="", shown=False
+        help="Name of this site, unique in the fleet. Required unless --join is given.", default="", shown=False
     )
     spool: Path = opt("DIR", "Where sketches wait until the hub has acknowledged them.", Path("superhosts-spool"))
     spool_cap: str = common.SPOOL_CAP

@@ -193,7 +193,7 @@ def _unpack(text: str, place: str) -> bytes:
     damaged = f"{place}: the token is damaged"
     again = "copy it again, or make a new one (superhosts site rotate)"
     if odd := re.search(r"[^A-Za-z0-9_-]", text):
-        raise UsageError(f"{damaged}: character {odd.start() + 1} of its content belongs to no token; {again}")
+        raise UsageError(f"{damaged}: invalid character at position {odd.start() + 1}; {again}")
     whole = len(text) // 4 * 4 + (len(text) % 4 if len(text) % 4 != 1 else 0)
     data = base64.urlsafe_b64decode(text[:whole] + "=" * (-whole % 4))
     needed = _LENGTH.unpack(data[: _LENGTH.size])[0] if len(data) >= _LENGTH.size else 0

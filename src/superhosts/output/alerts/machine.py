@@ -237,7 +237,7 @@ class Policy:
 
 
 class AlertMachine:
-    """Takes windows and returns events. Whoever stores `alerts`, `past`, `latest` and `storm` has all of its state."""
+    """Takes windows and returns events. Its whole state is `alerts`, `past`, `latest` and `storm`."""
 
     def __init__(
         self, policy: Policy, alerts: Iterable[Alert] = (), past: Past | None = None, latest: int = 0, storm: int = 0

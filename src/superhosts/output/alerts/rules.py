@@ -104,7 +104,7 @@ class Rule:
         check_name(self.name)
         for pattern in self.patterns:
             if pattern not in NAMES:
-                raise UsageError(f"rule {self.name}: patterns {pattern!r}: each one of {', '.join(NAMES)}")
+                raise UsageError(f"rule {self.name}: unknown pattern {pattern!r}; use {', '.join(NAMES)}")
         for name, least in (("threshold", 1), ("grown", 1.1), ("quiet", 1), ("times_usual", 1)):
             value = getattr(self, name)
             if value is not None and not value >= least:
@@ -166,7 +166,7 @@ def rules_of(tables: Sequence[Mapping[str, Any]], file: str) -> list[Rule]:
     names = [rule.name for rule in rules]
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"{file}: two rules are called {name}; alerts are told apart by the names of their rules")
+            raise UsageError(f"{file}: two rules are called {name}; rule names must be unique")
     return rules
 
 

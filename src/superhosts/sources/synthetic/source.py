@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.text import setting
+from superhosts.core.text import named, setting
 from superhosts.core.units import SECOND, parse_count, parse_duration
 from superhosts.errors import UsageError
 from superhosts.sources.base import Scheme, Source
-from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
+from superhosts.sources.synthetic.traffic import TooFewFlowsError, Traffic, packet_blocks
 
 
 def open_synthetic(text: str) -> Source:
@@ -39,6 +39,8 @@ def open_synthetic(text: str) -> Source:
         raise UsageError(f"{text}: part {part}: at least 0")
     try:
         traffic = Traffic(**values)
+    except TooFewFlowsError as error:
+        raise UsageError(f"{text}: flows: {error}") from None
     except UsageError as error:
         raise UsageError(f"{text}: {error}") from None
     return SyntheticSource(text, traffic, share, part)
@@ -53,7 +55,10 @@ def make_traffic(**given: str | int) -> Traffic:
             values[name] = read(str(value))
         except UsageError as error:
             raise UsageError(f"{setting(word, value)}: {error}") from None
-    return Traffic(**values)
+    try:
+        return Traffic(**values)
+    except TooFewFlowsError as error:
+        raise UsageError(f"{named('flows')}: {error}") from None
 
 
 class SyntheticSource(Source):

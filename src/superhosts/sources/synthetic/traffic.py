@@ -239,14 +239,17 @@ def _tail_flows(supers: int, cap: float, low: float) -> float:
     return float(scale * ((THRESHOLD / low) ** (EXPONENT - 1) - (cap / THRESHOLD) ** (1 - EXPONENT)))
 
 
+class TooFewFlowsError(UsageError):
+    """Super hosts need more flows; whoever catches it names the option that asked for so few."""
+
+
 def tail_bounds(supers: int, flows: int) -> tuple[float, float]:
     """Smallest and largest host of the tail, so that it takes nine tenths of the flows or reaches both its limits."""
     budget = 0.9 * flows
     if supers * THRESHOLD > budget:
         need = int(np.ceil(supers * THRESHOLD / 0.9))
-        raise UsageError(
-            f"{counted(flows, 'flow')}: too few for {counted(supers, 'super host')}, which need at least {need:,}"
-        )
+        need_least = f"{counted(supers, 'super host')} need{'s' if supers == 1 else ''} at least {need:,} flows"
+        raise TooFewFlowsError(f"{need_least}; raise it, or ask for fewer super hosts")
     low = float(SHOULDER) if _tail_flows(supers, 4 * THRESHOLD, SHOULDER) <= budget else float(THRESHOLD)
     if _tail_flows(supers, CAP, low) > budget:
         return low, _bisect(1.05 * THRESHOLD, float(CAP), lambda cap: _tail_flows(supers, cap, low) <= budget)[0]

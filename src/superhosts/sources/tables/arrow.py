@@ -112,7 +112,7 @@ def arrow_errors(file: str, what: str) -> Iterator[None]:
         raise InputError(str(error), file=file) from None
     except (arrow.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
         if isinstance(error, arrow.lib.ArrowMemoryError):
-            raise InputError(f"{what} needs more memory than there is to be read", file=file) from None
+            raise InputError(f"{what}: too little memory to read it", file=file) from None
         first = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise InputError(f"damaged {what}: {printable(first)}", file=file) from None
 
