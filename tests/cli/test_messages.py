@@ -216,10 +216,7 @@ TABLE: dict[str, Said] = {
     "none of a saved sketch": Said("hosts s -t 100", 0, (), f"{WINDOW}: none with 100 peers or more"),
     # Options that do not go together, and things that are not there
     "no such file": refused("scan none.pcap", "none.pcap: cannot be opened: No such file or directory", 3),
-    "no such detector": refused(
-        "scan small.pcap --detector nix",
-        f"--detector nix: one of {', '.join(DETECTORS)}",
-    ),
+    "no such detector": refused("scan small.pcap --detector nix", f"--detector nix: one of {', '.join(DETECTORS)}"),
     "a format of log lines": refused(
         "hub --from link --log-format xml", "--log-format: 'xml' is none of auto, text, json"
     ),

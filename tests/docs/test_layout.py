@@ -14,7 +14,7 @@ import pytest
 from places import ROOT
 
 PACKAGE = ROOT / "src" / "superhosts"
-DESIGN = (ROOT / "docs" / "explanation" / "design.md").read_text()
+DESIGN, DECISIONS = ((ROOT / "docs" / "explanation" / name).read_text() for name in ("design.md", "decisions.md"))
 # Files that the path from `update` to a bit and back calls, but that need not be read to follow it: argument checks,
 # locks, sizes, the thread pool, columns of addresses, formulas of the planner.
 TOOLS = {
@@ -78,7 +78,7 @@ def test_modules_that_pages_name_exist() -> None:
 
 
 def test_files_that_the_design_names_exist() -> None:
-    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", DESIGN))
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", DESIGN + DECISIONS))
     homes = (ROOT, PACKAGE, PACKAGE / "detectors")
     assert len(named) > 40
     assert not {name for name in named if not any((home / name).exists() for home in homes)}
