@@ -217,7 +217,7 @@ def test_a_queue_whose_destination_is_gone_is_said(tmp_path: Path) -> None:
     options = OutputOptions(outputs=[address], delivery=quick(said.append, queue=tmp_path))
     with open_destinations(options, ENDLESS, table=False) as outputs:
         assert isinstance(outputs, Destinations)
-    assert "1 report for a destination that --output does not name any more" in said[0]
+    assert "1 report for a destination that is not named any more" in said[0]
 
 
 def test_each_run_has_a_deadline_of_its_own(tmp_path: Path) -> None:

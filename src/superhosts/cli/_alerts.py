@@ -29,7 +29,7 @@ from superhosts.output.alerts.store import ALERT_COLUMNS, AlertDesk, AlertStore
 from superhosts.output.console import tell
 from superhosts.output.delivery import DeliveryOptions
 from superhosts.output.destination import Destination, Destinations, RunKind
-from superhosts.output.registry import OutputOptions, open_each
+from superhosts.output.registry import OutputOptions, open_each, tell_left_behind
 from superhosts.pipeline.settings import Settings
 
 ALERTS = RunKind(ALERT_COLUMNS, endless=True)
@@ -105,14 +105,14 @@ def _receivers(addresses: Sequence[str], delivery: DeliveryOptions) -> OutputOpt
 
 
 def open_desk(
-    options: AlertOptions, policy: Policy, delivery: DeliveryOptions, *, quiet: bool = False
+    options: AlertOptions, policy: Policy, delivery: DeliveryOptions, *, ends: bool = False, quiet: bool = False
 ) -> AlertDesk | None:
-    """Return the destination that makes alerts of rows; None if nobody wants any."""
+    """Return the destination that makes alerts of rows; None if nobody wants any. `ends`: the run does."""
     if options.alerts is None:
         if options.alert_to:
             raise UsageError("--alert-to needs --alerts FILE, which keeps the alerts")
         return None
-    receivers = open_each(_receivers(options.alert_to, delivery), ALERTS)
+    receivers = open_each(_receivers(options.alert_to, delivery), replace(ALERTS, waits=ends))
     if not quiet:
         tell_rules(policy)
     return AlertDesk(AlertStore(options.alerts), policy, receivers, tell)
@@ -128,13 +128,19 @@ def wants_alerts(options: AlertOptions) -> bool:
 
 
 def with_alerts(
-    options: AlertOptions, config: Path | None, settings: Settings, outputs: OutputOptions, *, quiet: bool = False
+    options: AlertOptions,
+    config: Path | None,
+    settings: Settings,
+    outputs: OutputOptions,
+    *,
+    ends: bool = False,
+    quiet: bool = False,
 ) -> tuple[Settings, AlertDesk | None]:
     """Return settings that find what the rules need, and the destination that makes alerts; None without --alerts."""
     if not wants_alerts(options):
         return settings, None
     policy = policy_of(options, config, settings.inner, threshold=settings.threshold)
-    return for_alerts(settings, policy), open_desk(options, policy, outputs.delivery, quiet=quiet)
+    return for_alerts(settings, policy), open_desk(options, policy, outputs.delivery, ends=ends, quiet=quiet)
 
 
 RELOADED = "rules, thresholds and destinations"
@@ -159,6 +165,7 @@ def exchange(
         if desk is not None:
             receivers = _opened(undo, _receivers(alert_to, asked.delivery), ALERTS, desk.receivers())
         undo.pop_all()
+    tell_left_behind(asked.delivery, [*rows, *receivers])
     left = outputs.exchange(rows)
     if desk is not None:
         left += desk.exchange(receivers)

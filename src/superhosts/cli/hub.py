@@ -93,12 +93,10 @@ def hub(options: HubOptions) -> None:
         upstream = None
         if options.to is not None or plan.upward is not None:
             upstream = Spool(options.state / "up", options.site, cap=parse_size(options.spool_cap), say=tell)
-        outputs = parts.enter_context(open_destinations(plan.outputs, KIND, say=tell))
+        desk = open_desk(options, plan.policy, plan.outputs.delivery)
+        outputs = parts.enter_context(open_destinations(plan.outputs, KIND, say=tell, desk=desk))
         parts.enter_context(Interruption(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
-        desk = open_desk(options, plan.policy, plan.outputs.delivery)
-        if desk is not None:
-            outputs.add(desk)
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads, roster)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:

@@ -95,13 +95,11 @@ def scan(options: ScanOptions) -> None:
         # Imported here: a scan without alerts does not wait for them.
         from superhosts.cli._alerts import with_alerts
 
-        settings, desk = with_alerts(options, options.config, settings, asked, quiet=options.quiet)
+        settings, desk = with_alerts(options, options.config, settings, asked, ends=True, quiet=options.quiet)
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
     columns = columns_with(settings.evidence)
     kind = RunKind(columns, many_windows=True if lives else None, varying=options.varying)
-    outputs = open_destinations(asked, kind, table=not counters.takes_standard_output)
-    if desk is not None:
-        outputs.add(desk)
+    outputs = open_destinations(asked, kind, table=not counters.takes_standard_output, desk=desk)
     # Saved sketches keep the windows that all sites have.
     joins = not options.window and not settings.slides and options.save is None
     timing = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))

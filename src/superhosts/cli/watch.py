@@ -45,9 +45,7 @@ def watch(options: Watch) -> None:
     kind = RunKind(columns_with(settings.evidence), endless=True, varying=options.varying)
     table = not isinstance(view, LiveView) and not counters.takes_standard_output
     is_live = not all(source.replays for source in sources)  # files can wait for a reader of standard output
-    outputs = open_destinations(asked, kind, table=table, say=tell if is_live else None)
-    if desk is not None:
-        outputs.add(desk)
+    outputs = open_destinations(asked, kind, table=table, say=tell if is_live else None, desk=desk)
     run: Scan | None = None
     title = f"watch {options.site}"
     dashboard.show(monitor, options, title, outputs, lambda: settings if run is None else run.settings, options.save)

@@ -139,7 +139,7 @@ class Delivery(Destination):
         return super().status() | {"waiting": len(self._outbox), "dropped": dropped, "delivered": self.delivered}
 
     def _finish(self) -> Notice | None:
-        keeps = self.run.endless and self._outbox.folder is not None
+        keeps = self.run.endless and not self.run.waits and self._outbox.folder is not None
         with self._outbox.changed:
             self._is_ending = self._is_woken = True
             self._outbox.changed.notify_all()

@@ -33,6 +33,7 @@ STANDARD_OUTPUT = "standard output"  # its name in messages and in the status
 class RunKind:
     columns: tuple[str, ...] = COLUMNS  # of the rows, in formats that have fixed columns
     endless: bool = False  # the run has no planned end: add to files instead of replacing them, show rows at once
+    waits: bool = False  # it ends all the same: it waits for its queues, and reports that are left are an error
     many_windows: bool | None = None  # whether there will be more than one report; None: not known beforehand
     varying: frozenset[str] = frozenset()  # fields (site, side, direction) that differ between rows, or may
     optional: tuple[str, ...] = ()  # columns behind the others, if the first row of a file has them

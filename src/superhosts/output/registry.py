@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from superhosts.core.files import exposure_warning
 from superhosts.core.text import counted
@@ -31,6 +31,9 @@ from superhosts.output.names import NO_NAMES, Annotator, NamingOptions
 from superhosts.output.senders import Sender, masked
 from superhosts.output.stdout import BackgroundStdout, Format, StandardOutput
 from superhosts.output.streams import ClosedOutput, raw_stream
+
+if TYPE_CHECKING:
+    from superhosts.output.alerts.store import AlertDesk
 
 DESTINATIONS: list[type[Destination]] = [ReplacedFile, AppendedFile, ParquetFolder]
 
@@ -197,13 +200,17 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
             if destination not in there.values():
                 destination.abandon()
         raise
-    queue = options.delivery.queue
-    if queue is not None:
-        used = {each.folder for each in opened if isinstance(each, Delivery) and each.folder is not None}
-        for folder, count in left_behind(queue, used).items():
-            text = f"{counted(count, 'report')} for a destination that {options.option} does not name any more"
-            options.delivery.say(f"{folder}: {text}; remove this folder to forget them")
     return opened
+
+
+def tell_left_behind(delivery: DeliveryOptions, opened: Iterable[Destination]) -> None:
+    """Tell which reports wait for none of all destinations that a run has opened, with those of alerts."""
+    if delivery.queue is None:
+        return
+    used = {each.folder for each in opened if isinstance(each, Delivery) and each.folder is not None}
+    for folder, count in left_behind(delivery.queue, used).items():
+        text = f"{counted(count, 'report')} for a destination that is not named any more"
+        delivery.say(f"{folder}: {text}; remove this folder to forget them")
 
 
 def _with_names(options: OutputOptions, run: RunKind) -> RunKind:
@@ -216,8 +223,9 @@ def open_destinations(
     *,
     table: bool = True,
     say: Callable[[str], None] | None = None,
+    desk: AlertDesk | None = None,
 ) -> Destinations:
-    """Open everything that a user asked for.
+    """Open everything that a user asked for; `desk`, which is open, is one more destination.
 
     Without `table` standard output gets rows only in the formats for programs. With `say`, which gets warnings,
     standard output is written in the background and never blocks the run.
@@ -229,6 +237,7 @@ def open_destinations(
             raise OutputError("standard output is closed; write results to a file with --output")
         wanted = False
     opened += open_each(options, run)
+    tell_left_behind(options.delivery, [*opened, *(desk.receivers() if desk is not None else ())])
     run = _with_names(options, run)
     if wanted and say is None:
         stdout = StandardOutput(options.format, run)
@@ -238,4 +247,6 @@ def open_destinations(
         assert say is not None
         stream = raw_stream(sys.stdout)
         opened.append(BackgroundStdout(StandardOutput(options.format, run, stream=stream, say=say), say))
+    if desk is not None:
+        opened.append(desk)
     return Destinations(opened, Annotator(options.naming, options.delivery.say) if options.naming else None)

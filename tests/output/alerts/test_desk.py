@@ -12,6 +12,7 @@ from commands import Run
 from first_hour.office import FOLDER
 from output.alerts.test_alerts import row, window
 from output.test_fanout import Fake
+from processes import free_port
 from superhosts.cli._alerts import check_threshold, policy_of
 from superhosts.cli._options import AlertOptions
 from superhosts.core.pairs import Window
@@ -114,6 +115,17 @@ def test_wrong_options(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     }.items():
         ended = run("scan", OFFICE, *words.split())
         assert (ended.status, said in ended.err) == (2, True), ended.err
+
+
+def test_queues_of_rows_and_of_alerts_know_of_each_other_and_what_is_left_is_an_error(run: Run, tmp_path: Path) -> None:
+    words: list[object] = ["scan", OFFICE, "-q", "--inner", "private", "--window", "2m", "--output-wait", "1s"]
+    words += ["--output-queue", tmp_path / "queue", "--output", f"webhook+http://127.0.0.1:{free_port()}/rows"]
+    words += ["--alerts", tmp_path / "a.sqlite", "--alert-to", f"webhook+http://127.0.0.1:{free_port()}/alerts"]
+    first, second = run(*words), run(*words)
+    assert [first.err.count("NOT DELIVERED; they wait in"), first.status] == [2, 4]
+    assert ("not named any more" in second.err, second.status) == (False, 4)
+    rows_alone = run(*words[:13])
+    assert rows_alone.err.count("for a destination that is not named any more") == 1
 
 
 def test_muting_from_the_command_line(run: Run, tmp_path: Path) -> None:
