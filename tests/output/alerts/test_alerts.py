@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -354,6 +356,16 @@ def test_what_is_no_file_of_alerts(tmp_path: Path) -> None:
         AlertStore(path)
     with pytest.raises(InputError, match="no alerts are kept"):
         AlertStore(tmp_path / "missing", must_exist=True)
+    for number, made in enumerate(("CREATE TABLE alerts (id)", "CREATE TABLE songs (id); PRAGMA user_version=1")):
+        foreign = tmp_path / f"{number}.sqlite"
+        with closing(sqlite3.connect(foreign)) as database:
+            database.executescript(made)
+        before = foreign.read_bytes()
+        with pytest.raises(InputError, match=rf"{foreign}: a database of another program"):
+            AlertStore(foreign)
+        assert foreign.read_bytes() == before
+    (tmp_path / "empty").touch()
+    AlertStore(tmp_path / "empty").close()
 
 
 FULL = """

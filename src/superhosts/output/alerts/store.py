@@ -78,9 +78,12 @@ class AlertStore:
             raise
 
     def _prepare(self) -> None:
+        version = self._database.execute("PRAGMA user_version").fetchone()[0]
+        tables = {name for (name,) in self._database.execute("SELECT name FROM sqlite_master")}
+        if tables and (version == 0 or not {"state", "alerts"} <= tables):
+            raise InputError("a database of another program, not a file of alerts; name another", file=str(self.path))
         self._database.execute("PRAGMA journal_mode=WAL")
         self._database.execute("PRAGMA synchronous=FULL")
-        version = self._database.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             way = "use that version, or another file"
             text = (
@@ -88,7 +91,7 @@ class AlertStore:
             )
             raise InputError(f"{text}; {way}", file=str(self.path))
         if version < VERSION:  # Whoever only looks writes nothing.
-            self._database.executescript(_SCHEMA + f"PRAGMA user_version={VERSION};")
+            self._database.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version={VERSION};COMMIT;")
 
     def close(self) -> None:
         self._database.close()
