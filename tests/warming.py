@@ -160,11 +160,11 @@ def exports(folder: Path) -> Iterator[Step]:
 def _receive(datagrams: list[bytes]) -> None:
     """Receive datagrams on a port."""
     from processes import free_port
-    from superhosts.sources.open import open_input
+    from superhosts.sources.open import open_all
     from udp import send
 
     port = free_port()
-    source = open_input(f"netflow://127.0.0.1:{port}?templates=none")
+    (source,) = open_all(f"netflow://127.0.0.1:{port}?templates=none")
     send(port, *datagrams)
     source.stop()
     assert sum(sum(map(len, block)) for block in source.blocks())

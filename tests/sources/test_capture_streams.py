@@ -18,7 +18,7 @@ from frames import V4, T, mixed, mixed_pcapng, rows, write
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError
 from superhosts.sources.capture import open_capture
-from superhosts.sources.open import open_input
+from superhosts.sources.open import open_all
 
 PLAIN = p.ethernet(0x0800, V4)
 
@@ -151,14 +151,14 @@ def test_stdin(real: bool, tmp_path: Path, stdin: Callable[[Any], None]) -> None
 
 def test_a_pipe_that_is_not_a_capture_or_empty(stdin: Callable[[Any], None]) -> None:
     stdin(b"hello, world")
-    source = open_input("-")
+    (source,) = open_all("-")
     for _ in range(2):
         with pytest.raises(InputError, match="stdin: not a capture: it looks like text"):
             source.first_time()
     with pytest.raises(InputError, match="not a capture"):
         list(source.blocks())
     stdin(b"")
-    source = open_input("-")
+    (source,) = open_all("-")
     assert source.first_time() is None
     assert list(source.blocks()) == []
     assert source.counters.warnings == ["stdin: it is empty"]

@@ -35,7 +35,7 @@ from superhosts.sources.kafka import (
     read_proto,
     read_protobuf,
 )
-from superhosts.sources.open import open_input
+from superhosts.sources.open import open_all
 from superhosts.sources.tables.times import NO_TIME
 
 pytestmark = pytest.mark.slow
@@ -271,7 +271,7 @@ def committed(source: KafkaSource) -> dict[int, int]:
 
 def test_offsets_are_committed_once_their_windows_are_safe(producer: Any) -> None:
     name = send(producer, "flows-offsets", [encode("goflow2", row) for row in FLOWS]) + "&group=offsets"
-    source = open_input(name)
+    (source,) = open_all(name)
     assert isinstance(source, KafkaSource)
     rows = sum(len(batch) for block in source.blocks() for batch in block)
     assert rows == len(FLOWS)
@@ -285,25 +285,25 @@ def test_offsets_are_committed_once_their_windows_are_safe(producer: Any) -> Non
 
 def test_the_next_run_begins_where_offsets_were_committed(producer: Any) -> None:
     name = send(producer, "flows-next", [encode("goflow2", row) for row in FLOWS[:500]]) + "&group=next"
-    first = open_input(name)
+    (first,) = open_all(name)
     assert sum(len(batch) for block in first.blocks() for batch in block) == 500
     first.release((NOON + 3600) * 10**9)
     del first  # leaves the group
     send(producer, "flows-next", [encode("goflow2", row) for row in FLOWS[500:]])
-    second = open_input(name)
+    (second,) = open_all(name)
     assert sum(len(batch) for block in second.blocks() for batch in block) == len(FLOWS) - 500
 
 
 def test_bad_messages_are_counted_and_shown(producer: Any) -> None:
     messages = [encode("goflow2", FLOWS[0]), b"\5nonsense", b"\0"]
-    source = open_input(send(producer, "flows-bad", messages) + "&format=goflow2")  # Any of them may come first.
+    (source,) = open_all(send(producer, "flows-bad", messages) + "&format=goflow2")  # Any of them may come first.
     assert sum(len(batch) for block in source.blocks() for batch in block) == 1
     assert (source.counters.rows, source.counters.bad_rows) == (3, 2)
     assert any("offset 0 does not count: 0x056e6f6e73656e7365" in text for text in source.counters.warnings)
 
 
 def test_a_format_that_is_not_recognised_says_what_to_do(producer: Any) -> None:
-    source = open_input(send(producer, "flows-what", [b"what is this?"]))
+    (source,) = open_all(send(producer, "flows-what", [b"what is this?"]))
     with pytest.raises(InputError, match="neither JSON nor protobuf behind its length; say format=goflow2 or json"):
         list(source.blocks())
 
@@ -312,7 +312,7 @@ def test_a_broker_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch)
     pytest.importorskip("confluent_kafka", reason="pip install 'superhosts[kafka]'")
     monkeypatch.setattr("superhosts.sources.kafka.REACHED_WITHIN", 0.5)
     with pytest.raises(InputError, match=r"kafka://127.0.0.1:1/flows: cannot be read: "):
-        list(open_input("kafka://127.0.0.1:1/flows").blocks())
+        list(open_all("kafka://127.0.0.1:1/flows")[0].blocks())
 
 
 def test_a_scan_leaves_the_group_at_its_end(producer: Any) -> None:

@@ -19,7 +19,7 @@ from superhosts.core import filetypes
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Stopped
 from superhosts.sources.folder import FolderSource
-from superhosts.sources.open import list_files, open_input, open_inputs
+from superhosts.sources.open import list_files, open_all, open_inputs
 from traffic import NOON, STEP, talk, write
 
 SYNTHETIC = "synth:flows=200,packets=400,super_hosts=0"
@@ -147,7 +147,7 @@ def test_a_pipe_without_bytes_can_be_stopped(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = os.open(pipe, os.O_RDWR)  # so that it never ends
-    waiting, stopped = open_input(pipe), open_input(pipe)
+    (waiting,), (stopped,) = open_all(pipe), open_all(pipe)
     stopped.stop()
     with pytest.raises(Stopped):
         stopped.first_time()

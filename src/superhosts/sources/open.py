@@ -98,11 +98,6 @@ def open_all(name: Name, tables: TableOptions = DEFAULT, pool: Pool | None = Non
     return sources
 
 
-def open_input(name: Name, tables: TableOptions = DEFAULT) -> Source:
-    (source,) = open_all(name, tables)
-    return source
-
-
 def follow_file(path: Path, on_error: OnError, tables: TableOptions) -> Source:
     """Return a source that reads a file while it grows."""
     return FolderSource(path.parent, partial(file_format, tables=tables, pool={}), only=path.name, on_error=on_error)

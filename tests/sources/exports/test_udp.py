@@ -20,7 +20,7 @@ from superhosts.errors import InputError, UsageError
 from superhosts.sources.exports import udp as product
 from superhosts.sources.exports.registry import state_folder
 from superhosts.sources.exports.udp import Listening, UdpSource, parse_listening
-from superhosts.sources.open import open_input
+from superhosts.sources.open import open_all
 from udp import send, wait_listening, wait_received, waiting_bytes
 from waiting import wait_for
 
@@ -40,7 +40,7 @@ class Read:
     """A source that a thread reads."""
 
     def __init__(self, name: str) -> None:
-        source = open_input(name)
+        (source,) = open_all(name)
         assert isinstance(source, UdpSource)
         self.source = source
         self.packets = 0
@@ -124,7 +124,7 @@ def test_everything_that_waits_is_read_if_the_stop_comes_first(monkeypatch: pyte
     """As it does where the first call that receives is still compiled; several batches wait by then."""
     monkeypatch.setattr(product, "BATCH_DATAGRAMS", 4)
     port = free_port()
-    source = open_input(f"netflow://127.0.0.1:{port}")
+    (source,) = open_all(f"netflow://127.0.0.1:{port}")
     send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sequence=each) for each in range(40)))
     source.stop()
     assert sum(sum(map(len, block)) for block in source.blocks()) == 40
@@ -211,9 +211,9 @@ def test_a_port_in_use_and_an_address_of_another_machine() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.bind(("127.0.0.1", port))
         with pytest.raises(InputError, match=f"port {port} is in use"):
-            open_input(f"netflow://127.0.0.1:{port}")
+            open_all(f"netflow://127.0.0.1:{port}")
     with pytest.raises(InputError, match="is not an address of this machine"):
-        open_input(f"netflow://192.0.2.77:{port}")
+        open_all(f"netflow://192.0.2.77:{port}")
 
 
 def scan_node(folder: Path, name: str, port: int, *options: str) -> Node:

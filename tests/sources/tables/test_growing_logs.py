@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from superhosts.sources.base import Source
-from superhosts.sources.open import open_input
+from superhosts.sources.open import open_all
 
 LINES = [f"{1_700_000_000 + i}.5\tC{i}\t10.0.0.1\t1\t192.0.2.{i}\t2\ttcp\t-\t0.1\n" for i in range(20)]
 HEADER = "#separator \\x09\n#fields\tts\tuid\tid.orig_h\tid.orig_p\tid.resp_h\tid.resp_p\tproto\tservice\tduration\n"
 
 
 def peers(path: Path) -> tuple[list[int], Source]:
-    source = open_input(path)
+    (source,) = open_all(path)
     found = [int(peer) & 255 for block in source.blocks() for batch in block for peer in batch.dst]
     return found, source
 
@@ -40,7 +40,7 @@ def test_rows_of_a_pipe_come_as_they_are_written(header: str, tmp_path: Path) ->
 
     thread = threading.Thread(target=write)
     thread.start()
-    source = open_input(path)
+    (source,) = open_all(path)
     found: list[int] = []
     for block in source.blocks():
         found += [int(peer) & 255 for batch in block for peer in batch.dst]
