@@ -318,7 +318,8 @@ class Position:
         self._wall = wall
         self._window = parse_duration(fingerprint["window"]) if "window" in fingerprint else 0
         self._ahead: deque[int] = deque(maxlen=MAX_AHEAD)  # ends of windows ahead of the clock, in order
-        text = json.dumps([sorted(map(_full_name, inputs)), dict(fingerprint)], sort_keys=True, default=str)
+        names = [str(Path(name).absolute()) if os.path.lexists(name) else name for name in inputs]
+        text = json.dumps([sorted(names), dict(fingerprint)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self._others = self._read(say)
         mine = self._others.pop(self._name, {})
@@ -374,11 +375,6 @@ class Position:
         self._files = {name: span for name, span in self._files.items() if _is_there(name)}
         others = dict(list(self._others.items())[-KEPT:])
         write_json(self._path, {**others, self._name: {"frontier": self.frontier, "files": self._files}})
-
-
-def _full_name(name: str) -> str:
-    """Return the absolute path of an input that is a file; other inputs unchanged."""
-    return str(Path(name).absolute()) if os.path.lexists(name) else name
 
 
 def _is_there(identity: str) -> bool:

@@ -133,13 +133,10 @@ def _labels(rows: Sequence[Row]) -> list[str]:
         words = [printable(row["host"])]
         for name in varying:
             value = row.get(name) or "–"
-            words.append(_clock(value) if name == "window_start" and row.get(name) else printable(value))
+            is_time = name == "window_start" and row.get(name)
+            words.append(shown_row_time(value)[5:16].replace("T", " ") if is_time else printable(value))
         labels.append(" ".join(words))
     return labels
-
-
-def _clock(time: str) -> str:
-    return shown_row_time(time)[5:16].replace("T", " ")
 
 
 def _noun(rows: Sequence[Row]) -> str:

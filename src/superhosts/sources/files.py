@@ -101,12 +101,9 @@ def find_files(name: str, on_error: OnError) -> list[FoundFile] | None:
     """
     found = _behind_url(name) if is_url(name) else _on_disk(name, on_error)
     if found is not None and not found:
-        raise InputError("the folder has no files" if _is_folder(name) else "matches no file", file=name)
+        is_folder = not glob.has_magic(name) or (not is_url(name) and Path(name).is_dir())
+        raise InputError("the folder has no files" if is_folder else "matches no file", file=name)
     return None if found is None else sorted(found, key=lambda file: natural_order(file.name))
-
-
-def _is_folder(name: str) -> bool:
-    return not glob.has_magic(name) or (not is_url(name) and Path(name).is_dir())
 
 
 def match_pattern(name: str) -> list[Path] | None:

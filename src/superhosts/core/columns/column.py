@@ -115,15 +115,12 @@ class Column:
         valid = None if self.valid is None else self.valid[rows]
         if self.codes is not None:
             return replace(self, valid=valid, codes=self.codes[rows], first=self.first + start)
-        return replace(self, values=_some(self.values, rows), valid=valid, first=self.first + start)
+        values = self.values.part(rows) if isinstance(self.values, Text) else taken(self.values, rows)
+        return replace(self, values=values, valid=valid, first=self.first + start)
 
     def error_at(self, row: int, reason: str) -> str:
         place = row if self.codes is None else int(self.codes[row])
         return f"{self.name}, row {self.first + row}: {_shown(self.values, place)} {reason}"
-
-
-def _some(values: Values, rows: slice) -> Values:
-    return values.part(rows) if isinstance(values, Text) else taken(values, rows)
 
 
 def count_of(values: Values) -> int:

@@ -58,15 +58,11 @@ def narrow_into(values: NDArray[np.uint64], narrow: NDArray[np.uint32]) -> np.ui
     return seen
 
 
-def _runs(count: int) -> list[tuple[int, int]]:
-    return split_evenly(count, min(thread_count(), max(1, count // ROWS_PER_THREAD)))
-
-
 def narrowed(values: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
     """Return values as uint32; None if one does not fit."""
     count = len(values)
     narrow = _lent(count) if count <= BLOCK else np.empty(count, np.uint32)
-    runs = _runs(count)
+    runs = split_evenly(count, min(thread_count(), max(1, count // ROWS_PER_THREAD)))
     seen = run_parallel(narrow_into, [(values[slice(*run)], narrow[slice(*run)]) for run in runs], len(runs))
     return None if any(int(each) >> 32 for each in seen) else narrow
 
