@@ -220,6 +220,19 @@ def test_a_queue_whose_destination_is_gone_is_said(tmp_path: Path) -> None:
     assert "1 report for a destination that is not named any more" in said[0]
 
 
+def test_a_program_that_is_killed_at_the_end_of_the_run_has_refused_nothing(tmp_path: Path) -> None:
+    said: list[str] = []
+    hook = tmp_path / "hook"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/runs\nsleep 1000\n")
+    hook.chmod(0o755)
+    delivery = open_destination(f"exec:{hook}?timeout=1h", ENDS, quick(said.append, wait=0.05))
+    delivery.write(report(1))
+    wait_for(lambda: (tmp_path / "runs").exists(), "the program runs")
+    with pytest.raises(OutputError, match=r"1 report NOT DELIVERED$"):
+        delivery.close()
+    assert (said, delivery.status()["dropped"]) == ([], 0)
+
+
 def test_each_run_has_a_deadline_of_its_own(tmp_path: Path) -> None:
     """Two runs in one process with the same options: the first has used up its time, the second has not."""
     options = OutputOptions(outputs=[f"syslog+tcp://127.0.0.1:{free_port()}"], delivery=quick(wait=0.05))

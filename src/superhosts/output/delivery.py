@@ -197,7 +197,7 @@ class Delivery(Destination):
             self._sender.deliver(batch)
         except (TemporaryError, OSError) as error:
             self.counters.failures += 1
-            if not self._failed:
+            if not self._failed and not self._outbox.is_stopped:
                 text = f"{self.name} does NOT TAKE reports: {printable(reason_of(error))}; they wait, retrying"
                 self._say(Notice(text, "not-take", WARNING))
             self._failed = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -48,8 +50,10 @@ def test_a_scan_opens_and_closes_alerts_and_the_commands_show_them(run: Run, tmp
     states = [(line.split()[2], line.split()[-1]) for line in listed.splitlines()[1:]]
     assert states == [("10.20.0.80", "closed"), ("10.20.4.17", "closed")]
     shown = json.loads(run("alerts", "show", file, "10.20.0.80", "--json").out)
-    assert (shown["peak"], shown["opened"], shown["alert"]) == (2600, "2026-03-02T09:06:00Z", told[0]["alert"])
-    assert run("alerts", "show", file, told[0]["alert"]).out.startswith("alert")
+    assert (shown["peak"], shown["since"], shown["alert"]) == (2600, "2026-03-02T09:06:00Z", told[0]["alert"])
+    assert (shown["until"], "level" in shown) == (told[2]["until"], False)
+    lines = dict(line.split(maxsplit=1) for line in run("alerts", "show", file, told[0]["alert"]).out.splitlines()[:-1])
+    assert (lines["alert"], lines["act"], lines["muted_why"]) == (told[0]["alert"], "false", "-")
     assert len(run("alerts", "export", file).out.splitlines()) == 2
     missing = run("alerts", "show", file, "192.0.2.1")
     assert missing.status == 2
@@ -102,6 +106,25 @@ def test_open_alerts_are_listed_first_and_those_with_the_most_peers(run: Run, tm
     ]
 
 
+def test_mutes_are_listed_and_shown_with_the_alerts_that_they_are_about(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "alerts.sqlite"
+    with closing(AlertStore(file)) as store:
+        hosts = [row("10.0.0.7", 1500), row("10.0.0.8", 1200)]
+        store.take(store.machine(Policy()), window(0), hosts)
+    until = datetime.fromtimestamp(time.time() + 3600, UTC)
+    run("alerts", "mute", file, "10.0.0.7", "--for", "1h", "--why", "our resolver", "--rule", "many-peers")
+    listed = run("alerts", "list", file)
+    assert [line.rpartition("Z  ")[2].strip() for line in listed.out.splitlines()[1:]] == ["open, muted", "open"]
+    assert f"muted until {until:%Y-%m-%d}" in listed.err
+    assert listed.err.endswith(": 10.0.0.7/32, many-peers (our resolver)\n")
+    assert run("alerts", "list", file, "--rule", "other").err.startswith("muted until")  # also without alerts
+    (shown,) = map(json.loads, run("alerts", "show", file, "10.0.0.7", "--json").out.splitlines())
+    assert shown["muted_until"][:13] in (f"{until:%Y-%m-%dT%H}", f"{until + timedelta(minutes=1):%Y-%m-%dT%H}")
+    assert shown["muted_why"] == "our resolver"
+    others = map(json.loads, run("alerts", "list", file, "--json").out.splitlines())
+    assert [each["muted_until"] is None for each in others] == [False, True]
+
+
 def test_wrong_options(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("rule.toml").write_text("[[rule]]\nname = 'small'\nthreshold = 250\n")
@@ -140,6 +163,9 @@ def test_muting_from_the_command_line(run: Run, tmp_path: Path) -> None:
     assert "wanted again" in run("alerts", "mute", file, "10.20.0.0/16", "--off").err
     assert "was not muted" in run("alerts", "mute", file, "10.20.0.0/16", "--off").err
     assert run("alerts", "mute", file, "nobody").status == 2
+    assert "no rule of this name is known in" not in run("alerts", "mute", file, "10.20.0.2").err
+    unknown = run("alerts", "mute", file, "10.20.0.2", "--rule", "nosuch")
+    assert (unknown.status, f"no rule of this name is known in {file}" in unknown.err) == (0, True)
     misnamed = run("alerts", "mute", file, "10.20.0.1", "--rule", "A Rule")
     assert misnamed.status == 2
     assert "rule 'A Rule'" in misnamed.err

@@ -159,6 +159,7 @@ def test_every_destination_over_http_hears_the_whole_life(tmp_path: Path) -> Non
     labels |= {"direction": "any", "site": "ams", "counts": "hosts"}
     assert [each["labels"] for each in alerts] == [labels] * len(alerts)
     assert {each["startsAt"] for each in alerts} == {"2026-11-14T12:00:00+00:00"}
+    assert {each["annotations"]["act"] for each in alerts} == {"true"}
     ends = {each["annotations"]["event"]: datetime.fromisoformat(each["endsAt"]) for each in alerts}
     assert ends["closed"] == datetime(2026, 11, 14, 12, 25, tzinfo=UTC)
     assert min(ends["opened"], ends["grown"]) > datetime.now(UTC)

@@ -44,7 +44,9 @@ class Alertmanager(Sender):
         labels = {"alertname": name, "severity": str(record.get("severity") or self._severity)}
         labels |= {name: str(record[name]) for name in LABELS if record.get(name)}
         notes = {
-            name: str(value) for name, value in record.items() if name not in (*labels, "text") and value is not None
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in record.items()
+            if name not in (*labels, "text") and value is not None
         }
         begins, ends = _moment(record.get("since"), now), now + lasts
         if record.get("event") == CLOSED:

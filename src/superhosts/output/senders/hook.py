@@ -101,6 +101,8 @@ class Hook(Sender):
                     stream.close()
         if child.returncode == 0:
             return
+        if self._aborted:
+            raise TemporaryError("the program was killed, because the time to wait for it was over")
         last = printable(said.decode("utf-8", "replace").strip().rpartition("\n")[2])
         text = f"the program ended with status {child.returncode}" + (f": {last}" if last else "")
         if child.returncode == TRY_LATER:
