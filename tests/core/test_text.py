@@ -26,7 +26,7 @@ ALWAYS_MANY = {
     "assembly.py": ("{len(mine)} sketches",),
     "pairtable.py": ("{8 * words} bytes",),
     "memory.py": ("{size} bytes",),
-    "files.py": ("{frames} packets",),  # one has words of its own
+    "files.py": ("{_frames} packets",),  # one has words of its own
     "folder.py": ("{len(chosen)} sketches",),  # more than one may ask for
 }
 

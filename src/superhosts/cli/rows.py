@@ -149,7 +149,7 @@ def answer_groups(settings: Settings, options: TableOptions, columns: Sequence[s
                 groups.append(make_rows(None, builder.close(0, Window(0, 0)).found))
             if len(groups) != int(line):
                 raise InputError(
-                    f"a chunk has {len(groups):,} rows, and its first line says {int(line):,}", file=given.name
+                    f"a chunk has {counted(len(groups), 'row')}, and its first line says {int(line):,}", file=given.name
                 )
             row += len(groups)
             out.write(arrow_groups(groups, columns))
