@@ -62,4 +62,4 @@ def test_a_record_larger_than_a_block_is_read_whole(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nothing_is_read_outside_a_block() -> None:
     """Damaged captures are what the oracle says, in code that is compiled with a check of every index."""
-    assert run_process("captures", 1, "--cases", "300")
+    assert run_process("captures", 1, 300, 0.0)
