@@ -175,7 +175,7 @@ class Destinations:
 
     def reopen(self) -> None:
         """Open files again that another program may have moved away, and read names of hosts again."""
-        self._for_each(lambda destination: destination.reopen())
+        for_each(self._destinations, lambda destination: destination.reopen())
         if self._annotator is not None:
             self._annotator.reload()
 
@@ -194,12 +194,14 @@ class Destinations:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None or kind is KeyboardInterrupt:  # a live scan ends like this, and its windows are whole
-            self._for_each(lambda destination: destination.close())
+            for_each(self._destinations, lambda destination: destination.close())
         else:
-            self._for_each(lambda destination: destination.abandon())
+            for_each(self._destinations, lambda destination: destination.abandon())
 
-    def _for_each(self, act: Callable[[Destination], None]) -> None:
-        _raise(error for _, error in _errors(act, self._destinations))
+
+def for_each(destinations: Iterable[Destination], act: Callable[[Destination], None]) -> None:
+    """Act on every destination; then raise the errors of those that failed."""
+    _raise(error for _, error in _errors(act, destinations))
 
 
 def _errors(

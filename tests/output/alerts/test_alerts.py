@@ -102,6 +102,31 @@ def test_a_window_that_comes_late_opens_and_closes_nothing_else() -> None:
     assert (grown["event"], grown["peers"], grown["peak"]) == ("grown", 2000, 5000)
 
 
+def test_a_replay_tells_nothing_again(tmp_path: Path) -> None:
+    scan = [[row()], [row(peers=4500), row("203.0.113.7")], [], [row()], [], []]
+    store = AlertStore(tmp_path / "a.sqlite")
+    machine = store.machine(Policy((Rule(threshold=1000),)))
+    first = [event for number, rows in enumerate(scan) for event in store.take(machine, window(number), rows)]
+    assert kinds(first) == ["opened", "grown", "opened", "closed", "closed"]
+    seen = {alert.id: alert.windows for alert in store.alerts()}
+    again = store.machine(machine.policy)  # a second run
+    assert [event for number, rows in enumerate(scan) for event in store.take(again, window(number), rows)] == []
+    assert {alert.id: alert.windows for alert in store.alerts()} == seen
+    assert kinds(store.take(again, window(len(scan)), [row()])) == ["opened"]
+    store.close()
+
+
+def test_an_interrupted_window_opens_and_closes_nothing() -> None:
+    machine = machine_of()
+    machine.take(window(0), [row()])
+    for number in (1, 2, 3):
+        assert machine.take(window(number), [row(peers=300)], is_whole=False) == []
+    (opened,) = machine.take(window(3), [row("203.0.113.7")], is_whole=False)
+    assert (opened["event"], opened["host"]) == ("opened", "203.0.113.7")
+    assert machine.take(window(1), [row(), row("203.0.113.7")]) == []
+    assert kinds(run(machine, [[], [], [], [], [], []])) == ["closed", "closed"]
+
+
 def test_rules_are_of_a_side_a_direction_and_what_is_counted() -> None:
     rules = Rule("out", direction="unanswered", threshold=100), Rule("ports", counts="ports", threshold=50)
     rows = [row(peers=5000), row("10.1.1.1", 200, direction="unanswered"), row("10.1.1.2", 60, counts="ports")]

@@ -158,7 +158,8 @@ def test_a_file_that_is_damaged_while_a_run_goes_on_ends_nothing(tmp_path: Path)
     desk.write(Report(rows=[row(peers=9000)], window=window(1)))
     assert desk.states()["open"] in (0, 1)
     assert any(line.startswith("ALERTS WAIT:") and "damaged" in line for line in said)
-    desk.close()
+    with pytest.raises(OutputError, match=r"alerts of the last windows were not handed on: .*damaged"):
+        desk.close()
 
 
 def test_fields_of_a_later_version_are_ignored_and_another_format_is_refused(whole: Path, tmp_path: Path) -> None:

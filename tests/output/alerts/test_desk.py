@@ -19,7 +19,7 @@ from superhosts.cli._alerts import check_threshold, policy_of
 from superhosts.cli._options import AlertOptions
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
-from superhosts.errors import InputError
+from superhosts.errors import InputError, OutputError
 from superhosts.output.alerts.machine import AlertMachine, Policy
 from superhosts.output.alerts.rules import Rule
 from superhosts.output.alerts.store import AlertDesk, AlertStore
@@ -191,6 +191,18 @@ def test_a_receiver_that_fails_delays_neither_detection_nor_loses_an_alert(tmp_p
     desk.reload(Policy((Rule("other"),)))
     assert events_of(receiver) == ["opened", "grown", "closed"]
     desk.close()
+
+
+def test_every_receiver_is_closed_whichever_fails_and_events_that_wait_are_an_error(tmp_path: Path) -> None:
+    receivers, said = [Fake("close"), Fake("write", "close"), Fake()], list[str]()
+    desk = AlertDesk(AlertStore(tmp_path / "a.sqlite"), Policy(), receivers, said.append)
+    with pytest.raises(OutputError, match=r"close fails; .*close fails"):
+        desk.close()
+    assert [each.calls for each in receivers] == [["close"]] * 3
+    desk = AlertDesk(AlertStore(tmp_path / "b.sqlite"), Policy(), [Fake("write")], said.append)
+    desk.write(Report(rows=[row()], window=window(0)))
+    with pytest.raises(OutputError, match="alerts of the last windows were not handed on: write fails"):
+        desk.close()
 
 
 def test_rows_without_times_make_no_alerts_and_it_is_said_once(tmp_path: Path) -> None:

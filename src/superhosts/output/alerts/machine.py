@@ -6,8 +6,9 @@ after some windows without the host. What varies around the threshold neither cl
 At most `cap` alerts are opened in a window, those with the most peers; how many were held back is told (a storm). Hosts
 that are held back and stay are opened in later windows; a storm is closed by the first window that holds none back.
 
-Everything is decided by the times of windows, never by the clock, so a replay tells the same. A window that is
-reported again, or late, may open alerts and let them grow, and closes none.
+Everything is decided by the times of windows, never by the clock. A window that is late, reported again or interrupted
+may open alerts and let them grow, and closes none. It opens none of a host whose alert was closed after that window, so
+a file that is scanned twice tells everything once.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class Alert:
     def seen(self, row: Row, end: int) -> None:
         """Take a window in which the host was seen. One that comes late changes the peak alone."""
         peers = known_peers(row)
-        self.windows += 1
+        if end > self.last or not self.windows:
+            self.windows += 1
         if end >= self.last:
             self.last, self.peers = end, peers
             self.known |= _known(row)
@@ -240,19 +242,28 @@ class AlertMachine:
     """Takes windows and returns events. Its whole state is `alerts`, `past`, `latest` and `storm`."""
 
     def __init__(
-        self, policy: Policy, alerts: Iterable[Alert] = (), past: Past | None = None, latest: int = 0, storm: int = 0
+        self,
+        policy: Policy,
+        alerts: Iterable[Alert] = (),
+        past: Past | None = None,
+        latest: int = 0,
+        storm: int = 0,
+        closed: Iterable[Alert] = (),
     ) -> None:
         self.policy = policy
         self.mutes = AllowList()  # by a person, for some time
         self.alerts: dict[Key, Alert] = {alert.key: alert for alert in alerts}
         self.past = past or Past()
         self.latest = latest  # end of the newest window taken
+        self._closed: dict[Key, int] = {}  # end of the window that closed the last alert
+        for alert in closed:
+            self._closed[alert.key] = max(alert.closed, self._closed.get(alert.key, 0))
         self.storm = storm  # start of the first window that held alerts back; 0: there is no storm
         self.counters = AlertCounters()
         self.changed: dict[str, Alert] = {}  # alerts to store, by id
 
-    def take(self, window: Window, rows: Sequence[Row]) -> list[Event]:
-        is_newest = window.end > self.latest
+    def take(self, window: Window, rows: Sequence[Row], *, is_whole: bool = True) -> list[Event]:
+        is_newest = is_whole and window.end > self.latest
         events: list[Event] = []
         candidates: list[tuple[Alert, Row]] = []
         for rule in self.policy.rules:
@@ -300,7 +311,8 @@ class AlertMachine:
             return [self._close(known, why)] if known is not None else []
         if known is None:
             alert.threshold = least
-            if peers >= least and (not rule.patterns or row.get("pattern") in rule.patterns):
+            is_over = window.end <= self._closed.get(alert.key, 0)
+            if peers >= least and not is_over and (not rule.patterns or row.get("pattern") in rule.patterns):
                 candidates.append((alert, row))
             return []
         if peers < KEEP * (least if rule.times_usual is None else known.threshold):
@@ -327,8 +339,8 @@ class AlertMachine:
             self.counters.opened += 1
             events.append(alert.event(OPENED, row, act=alert.act))
         held_back = len(candidates) - len(events)
-        if held_back:
-            self.counters.held_back += held_back
+        self.counters.held_back += held_back
+        if held_back and is_newest:
             self.storm = self.storm or window.start
             hosts = counted(held_back, "more host has", "more hosts have")
             most = counted(self.policy.cap, "alert is", "alerts are")
@@ -350,6 +362,7 @@ class AlertMachine:
     def _close(self, alert: Alert, reason: str) -> Event:
         alert.closed, alert.reason = max(self.latest, alert.last), reason
         self.changed[alert.id] = self.alerts.pop(alert.key)
+        self._closed[alert.key] = alert.closed
         self.counters.closed += 1
         # Another rule's alert of the same host keeps what was done against it in force.
         others = (self.alerts.get((rule.name, alert.key[1])) for rule in self.policy.rules)

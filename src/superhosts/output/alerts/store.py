@@ -25,10 +25,10 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.text import printable
 from superhosts.errors import InputError, OutputError, SuperhostsError
-from superhosts.output.alerts.machine import Alert, AlertMachine, Event, Past, Policy
+from superhosts.output.alerts.machine import MOST_HOSTS, Alert, AlertMachine, Event, Past, Policy
 from superhosts.output.alerts.rules import AllowList, Entry, as_network
-from superhosts.output.destination import Destination
-from superhosts.output.report import Report, Row
+from superhosts.output.destination import Destination, for_each
+from superhosts.output.report import PARTIAL, Report, Row
 
 # The number of the format. A later version that only adds something (a field of alerts, a name in `state`)
 # leaves it as it is, and this version ignores what it does not know: alerts must not stop because a program was
@@ -105,11 +105,12 @@ class AlertStore:
             windows, latest, storm = numbers
             past = Past(windows=windows)
             past.restore(self._database.execute("SELECT key, content FROM past").fetchall())
-            machine = AlertMachine(policy, self.alerts(is_open=True), past, latest, storm)
+            closed = self.alerts(is_open=False, most=MOST_HOSTS)
+            machine = AlertMachine(policy, self.alerts(is_open=True), past, latest, storm, closed)
         machine.mutes = self.mutes()
         return machine
 
-    def take(self, machine: AlertMachine, window: Window, rows: Sequence[Row]) -> list[Event]:
+    def take(self, machine: AlertMachine, window: Window, rows: Sequence[Row], *, is_whole: bool = True) -> list[Event]:
         """Have a machine take a window, and store what came of it.
 
         If it cannot be stored (a full disk), `trouble` says so, detection goes on, and the next window stores it, too.
@@ -120,7 +121,7 @@ class AlertStore:
         except (InputError, OutputError) as error:
             trouble = str(error)
         events = machine.reload(machine.policy, mutes) if mutes.entries != machine.mutes.entries else []
-        return self._stored(machine, events + machine.take(window, rows), trouble)
+        return self._stored(machine, events + machine.take(window, rows, is_whole=is_whole), trouble)
 
     def reload(self, machine: AlertMachine, policy: Policy) -> list[Event]:
         return self._stored(machine, machine.reload(policy, self.mutes()))
@@ -298,7 +299,7 @@ class AlertDesk(Destination):
                 self._say(Notice(text, "no-alerts", WARNING))
             self._untimed = True
             return
-        self._store.take(self._machine, window, report.rows)
+        self._store.take(self._machine, window, report.rows, is_whole=PARTIAL not in report.notes)
         self._hand_on()
 
     @property
@@ -350,10 +351,11 @@ class AlertDesk(Destination):
 
     def close(self) -> None:
         try:
-            for receiver in self._receivers:
-                receiver.close()
+            for_each(self._receivers, lambda receiver: receiver.close())
         finally:
             self._store.close()
+        if self._trouble:
+            raise OutputError(f"alerts of the last windows were not handed on: {self._trouble}")
 
     def status(self) -> dict[str, int]:
         return asdict(self.counters) | self.states() | {"waiting": self._store.count_waiting()}
