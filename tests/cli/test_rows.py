@@ -212,7 +212,7 @@ def test_damaged_chunks_are_not_answered() -> None:
     for number, src, dst, cut, message in (
         (1, one, two, None, "row 1 has 1 sources and 2 destinations: one for each pair"),
         (1, one, one[0], None, "column dst is string, which is not an array of addresses"),
-        (2, one, one, None, "a chunk has 1 rows, and its first line says 2"),
+        (2, one, one, None, "a chunk has 1 row, and its first line says 2"),
         (1, one, one, 90, "damaged Arrow stream: "),
     ):
         given = b"%d\n%s" % (number, stream_of({"src": src, "dst": dst})[:cut])

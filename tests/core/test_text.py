@@ -21,6 +21,7 @@ SOURCE = ROOT / "src" / "superhosts"
 ALWAYS_MANY = {
     "_progress.py": ("{len(items)} sketches", "{packets} packets"),
     "plan.py": ("{saturation} peers", "{exact_pairs} pairs"),
+    "traffic.py": ("{need} flows",),  # thousands
     "columnsketch.py": ("{_most_peers} peers", "{smallest} peers"),
     "capture.py": ("{_counted} packets",),
     "assembly.py": ("{len(mine)} sketches",),
