@@ -259,7 +259,9 @@ def test_a_webhook_that_hangs(tmp_path: Path) -> None:
 
 
 def test_slack_and_teams(tmp_path: Path) -> None:
-    many = batch(row("<!channel>&"), *(row(f"10.0.0.{number}") for number in range(25)))
+    many = batch(
+        row("<!channel>&", label="[x](http://evil) *bold*"), *(row(f"10.0.0.{number}") for number in range(25))
+    )
     with Receiver("http") as receiver:
         for template in ("slack", "teams"):
             deliver(f"webhook+http://127.0.0.1:{receiver.port}/?template={template}", many)
@@ -267,12 +269,16 @@ def test_slack_and_teams(tmp_path: Path) -> None:
     lines = slack["text"].splitlines()
     assert lines[0].startswith("*Super hosts (ams) 2026-11-14")
     assert lines[0].endswith(": 2 hosts*")
-    first, second = "• &lt;!channel&gt;&amp;: 4120", "• 10.0.0.0: 4120 peers (4043 to 4197), direction out"
+    first, second = (
+        "• &lt;!channel&gt;&amp; ([x](http://evil) *bold*): 4120",
+        "• 10.0.0.0: 4120 peers (4043 to 4197), direction out",
+    )
     assert (lines[1].startswith(first), lines[2], lines[-1]) == (True, second, "• and 6 more")
     (card,) = teams["attachments"]
     assert (teams["type"], card["contentType"]) == ("message", "application/vnd.microsoft.card.adaptive")
     assert card["content"]["type"] == "AdaptiveCard"
     assert len(card["content"]["body"]) == 22
+    assert card["content"]["body"][1]["text"].startswith(r"\<!channel\>& (\[x\](http://evil) \*bold\*): 4120")
 
 
 def test_pagerduty_gets_an_event_for_each_host_and_goes_on_where_it_failed(tmp_path: Path) -> None:

@@ -128,7 +128,12 @@ def heading(batch: Batch) -> str:
     )
 
 
+def shown_records(batch: Batch) -> list[Record]:
+    """Return the first records; a storm, which says what all others leave out, is before them."""
+    return sorted(batch.records, key=lambda record: "held_back" not in record)[:SHOWN]
+
+
 def shown_lines(batch: Batch) -> Iterator[str]:
-    yield from (describe(record) for record in batch.records[:SHOWN])
+    yield from (describe(record) for record in shown_records(batch))
     if len(batch.records) > SHOWN:
         yield f"and {len(batch.records) - SHOWN:,} more"

@@ -23,7 +23,7 @@ from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.machine import LEARNING, AlertMachine, Event, Past, Policy
 from superhosts.output.alerts.rules import AllowList, Hours, Rule, never_act
 from superhosts.output.alerts.store import AlertStore
-from superhosts.output.records import Batch, make_record
+from superhosts.output.records import ALERT, Batch, make_record, shown_lines
 from superhosts.output.report import Row
 from superhosts.output.senders.alertmanager import Alertmanager
 from superhosts.output.senders.webhook import as_pagerduty
@@ -249,6 +249,9 @@ def test_the_end_of_a_storm_closes_what_its_begin_has_opened_also_after_a_restar
     incidents = [*as_pagerduty(Batch("1", records), "key")]
     assert [each["event_action"] for each in incidents] == ["trigger", "trigger", "resolve"]
     assert {each["dedup_key"] for each in incidents} == {f"superhosts/alert/ams/{told[0]['alert']}"}
+    assert {each["payload"]["source"] for each in incidents} == {"ams"}
+    batch = Batch("2", [*({"text": f"host {number}"} for number in range(100)), records[0]], kind=ALERT)
+    assert [*shown_lines(batch)][:2] == [records[0]["text"], "host 0"]
     sender, now = Alertmanager.open("alertmanager+http://127.0.0.1:9093"), datetime.now(UTC)
     assert isinstance(sender, Alertmanager)
     alerts = [sender._alert(record, now, timedelta(hours=1)) for record in records]

@@ -16,7 +16,7 @@ from email.utils import formatdate
 from typing import ClassVar
 
 from superhosts.core.text import counted, printable
-from superhosts.output.records import ALERT, Batch, describe
+from superhosts.output.records import ALERT, Batch, describe, shown_records
 from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, reason_of
 
 SHOWN = 200  # hosts in the text of a mail
@@ -70,7 +70,7 @@ class Mail(Sender):
         mail["From"], mail["To"], mail["Date"] = self._from, ", ".join(self._to), formatdate()
         mail["Message-ID"] = f"<{batch.id}@superhosts.invalid>"  # the same if the mail is sent again
         mail["Auto-Submitted"] = "auto-generated"
-        lines = [batch.heading, "", *(describe(record) for record in batch.records[:SHOWN])]
+        lines = [batch.heading, "", *(describe(record) for record in shown_records(batch))]
         if len(batch.records) > SHOWN:
             lines.append(f"and {len(batch.records) - SHOWN:,} more, in the attachment")
         mail.set_content("\n".join(lines) + "\n")

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import http.client
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -89,8 +90,10 @@ def _slack(text: str) -> str:
 
 def as_teams(batch: Batch, _key: str) -> Iterator[Body]:
     """Yield an adaptive card for a workflow of Teams ("When a Teams webhook request is received")."""
-    title = {"type": "TextBlock", "text": heading(batch), "weight": "Bolder", "wrap": True}
-    lines = [{"type": "TextBlock", "text": line, "wrap": True, "spacing": "None"} for line in shown_lines(batch)]
+    title = {"type": "TextBlock", "text": _teams(heading(batch)), "weight": "Bolder", "wrap": True}
+    lines = [
+        {"type": "TextBlock", "text": _teams(line), "wrap": True, "spacing": "None"} for line in shown_lines(batch)
+    ]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -99,6 +102,11 @@ def as_teams(batch: Batch, _key: str) -> Iterator[Body]:
     }
     content = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
     yield {"type": "message", "attachments": [content]}
+
+
+def _teams(text: str) -> str:
+    """Return text that a card does not take for Markdown."""
+    return re.sub(r"([\\`*_~\[\]<>])", r"\\\1", text)
 
 
 def as_pagerduty(batch: Batch, key: str) -> Iterator[Body]:
@@ -114,7 +122,7 @@ def as_pagerduty(batch: Batch, key: str) -> Iterator[Body]:
             "dedup_key": identity(record),
             "payload": {
                 "summary": (describe(record) if "text" in record else f"Super host {describe(record)}")[:1024],
-                "source": str(record.get("host") or record["id"]),
+                "source": str(record.get("host") or record["site"] or "superhosts"),
                 "severity": record.get("severity", "warning"),
                 "timestamp": next(
                     (record[name] for name in ("closed", "until", "window_end") if record.get(name)), batch.window_end
