@@ -33,9 +33,9 @@ from waiting import DEADLINE, wait_for
 
 SCANNER, OURS = "203.0.113.9", "10.0.0.80"  # nothing may be done against the second one
 SWEEP = {"pattern": "prefix sweep", "evidence": {"ports": [{"port": "tcp/445", "at": "peer", "share": 0.98}]}}
-OPENED = "has 1,500 peers (threshold 1,024), prefix sweep on tcp/445, since 12:00 UTC"
-GROWN = "has 3,500 peers (threshold 1,024), prefix sweep on tcp/445, since 12:00 UTC"
-CLOSED = "after 15 min, peak 3,500"
+OPENED = "has 1,500 peers (threshold 1,024), prefix sweep on tcp/445, since 2026-11-14 12:00 UTC"
+GROWN = "has 3,500 peers (threshold 1,024), prefix sweep on tcp/445, since 2026-11-14 12:00 UTC"
+CLOSED = "is quiet after 15 min (2026-11-14 12:00 to 12:15 UTC), peak 3,500 peers (threshold 1,024)"
 SENTENCES = [f"OPENED many-peers: {SCANNER} {OPENED}", f"GROWN many-peers: {SCANNER} {GROWN}"]
 SENTENCES.append(f"CLOSED many-peers: {SCANNER} {CLOSED}")
 
@@ -101,7 +101,8 @@ def test_a_host_that_was_banned_is_freed_also_if_nothing_may_be_done_against_it_
     assert [each["act"] for each in (opened, grown, closed)] == [True, False, True]
 
 
-def test_sentences_of_other_kinds() -> None:
+def test_sentences_of_other_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: window(3).end)
     rule = Rule("ports", direction="out", counts="ports", threshold=100.5)
     machine = AlertMachine(Policy((rule,), never_act=never_act(), cap=1))
     many = row(SCANNER, direction="out", counts="ports", label="lab", peers=0) | {"peers": None, "peers_low": 900}
@@ -110,10 +111,13 @@ def test_sentences_of_other_kinds() -> None:
     assert opened["text"] == said
     assert storm["text"] == "STORM: 1 more host has reached a threshold; at most 1 alert is opened in a window"
     (closed,) = machine.reload(Policy((Rule("other"),)))
-    assert closed["text"] == "CLOSED ports: 203.0.113.9 (lab) after 5 min, peak 900 (rule removed)"
+    said = "CLOSED ports: 203.0.113.9 (lab): rule removed after 5 min (12:00 to 12:05 UTC), peak 900 ports"
+    assert closed["text"] == f"{said} (threshold 100.5)"
     for seconds, span in ((45, "45 s"), (60, "1 min"), (7500, "2 h 5 min"), (86400, "1 d"), (97200, "1 d 3 h")):
         alert = Alert("r", "h", 4, "inner", "any", "hosts", 10, 0, seconds * SECOND, reason="quiet")
-        assert alert.event("closed", act=True)["text"] == f"CLOSED r: h after {span}, peak 0"
+        said = alert.event("closed", act=True)["text"]
+        assert said.startswith(f"CLOSED r: h is quiet after {span} (1970-01-01 00:00 to ")
+    assert said.endswith(" to 1970-01-02 03:00 UTC), peak 0 peers (threshold 10)")
     assert alert.event("open", act=True)["text"].endswith("since 1970-01-01 00:00 UTC")
 
 

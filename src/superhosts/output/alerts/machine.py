@@ -8,7 +8,7 @@ that are held back and stay are opened in later windows; a storm is closed by th
 
 Everything is decided by the times of windows, never by the clock. A window that is late, reported again or interrupted
 may open alerts and let them grow, and closes none. It opens none of a host whose alert was closed after that window, so
-a file that is scanned twice tells everything once.
+a file that is scanned twice tells everything once. The clock says alone whether a sentence needs a date.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -134,16 +135,20 @@ class Alert:
         name = next(
             (f" ({printable(self.known[each])})" for each in ("label", "name", "as_name") if each in self.known), ""
         )
+        since = clock_time(self.opened, time.time_ns())  # with its date, unless that is today
+        threshold = f"(threshold {self.threshold:,.10g})"
         whose = f"{kind.upper()} {self.rule}: {printable(self.host)}{name}"
         if kind == CLOSED:
-            why = "" if self.reason == QUIET else f" ({self.reason})"
-            return f"{whose} after {_span(self.last - self.opened)}, peak {self.peak:,}{why}"
+            now = f": {GONE}" if self.reason == GONE else f" is {self.reason}"
+            times = f"{since.removesuffix(' UTC')} to {clock_time(self.last, self.opened)}"
+            peak = f"peak {counted_peers(self.peak, self.counts)} {threshold}"
+            return f"{whose}{now} after {_span(self.last - self.opened)} ({times}), {peak}"
         bound = "at least " if row is not None and row["peers"] is None else ""
         way = f", direction {self.direction}" if self.direction != "any" else ""
         service = f" on {self.known['service']}" if "service" in self.known else ""
         pattern = f", {self.known['pattern']}{service}" if "pattern" in self.known else ""
-        number = f"{bound}{counted_peers(self.peers, self.counts)} (threshold {self.threshold:,.10g})"
-        return f"{whose} has {number}{way}{pattern}, since {clock_time(self.opened, self.last)}"
+        number = f"{bound}{counted_peers(self.peers, self.counts)} {threshold}"
+        return f"{whose} has {number}{way}{pattern}, since {since}"
 
 
 _TYPES = {name: int | float if kind is float else kind for name, kind in get_type_hints(Alert).items()}
