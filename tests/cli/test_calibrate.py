@@ -93,7 +93,7 @@ def test_what_is_lost_of_a_capture_is_said(capture: Path, tmp_path: Path) -> Non
     assert "packets" in result.stderr
     assert "the file ends inside a record" in result.stderr
     nobody = CliRunner().invoke(app, ["calibrate", str(cut), "--inner", "192.0.2.0/24", "-m", "256KiB"])
-    assert "nothing to judge: no packet has an address inside --inner" in nobody.stderr
+    assert "nothing to judge: no packet has an address inside" in nobody.stderr
 
 
 @pytest.mark.slow

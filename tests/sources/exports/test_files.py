@@ -192,7 +192,7 @@ def test_a_capture_without_an_export_is_an_error(tmp_path: Path, run: Run, forma
     for frames, said in (
         ([(NOON, plain)] * 3, "none of its 3 packets is an"),
         ([(NOON, plain), *capture(b"other")], "none of its 2 packets is an"),
-        (capture(b"other"), "its only packet is no"),
+        (capture(b"other"), "its only packet is not an"),
     ):
         for content in (p.pcap(frames), p.section() + p.interface() + b"".join(p.enhanced(*each) for each in frames)):
             path.write_bytes(content)

@@ -200,6 +200,8 @@ class AlertStore:
             rows = self._database.execute(asked, (time.time(),)).fetchall()
             if not all(isinstance(value, kind) for row in rows for value, kind in zip(row, kinds, strict=True)):
                 raise ValueError("a mute is not text with a time")
+            for network, *_ in rows:
+                as_network(network, "mute")  # raises an error that says what is wrong
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def mute(self, network: str, rule: str, until: float, why: str = "") -> None:
