@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo manual docs test test-all test-gpu fresh boot chaos fuzz threads lint check format bench figures clean
+.PHONY: demo manual schemas docs test test-all test-gpu fresh boot chaos fuzz threads lint check format bench figures clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -59,11 +59,15 @@ check: lint test-all
 manual: $(MARK)
 	$(BIN)/python docs/manual.py man docs/reference
 
+# The JSON Schemas of rows, alert events and the dashboard's answers, from their types.
+schemas: $(MARK)
+	$(BIN)/python docs/schemas.py docs/reference/schemas
+
 # The documentation as a site, in build/docs/site; a broken link is an error.
 docs: $(MARK)
 	$(BIN)/python docs/build.py
 
-format: $(MARK) manual
+format: $(MARK) manual schemas
 	$(BIN)/ruff format src tests benchmarks docs examples
 	$(BIN)/ruff check --fix src tests benchmarks docs examples
 

@@ -23,9 +23,9 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
-from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.machine import ALERT_COLUMNS, Policy
 from superhosts.output.alerts.rules import AllowList, Rule, never_act, rules_of
-from superhosts.output.alerts.store import ALERT_COLUMNS, AlertDesk, AlertStore
+from superhosts.output.alerts.store import AlertDesk, AlertStore
 from superhosts.output.console import tell
 from superhosts.output.delivery import DeliveryOptions
 from superhosts.output.destination import Destination, Destinations, RunKind

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, Protocol, cast, overload
+from typing import Any, NamedTuple, Protocol, TypedDict, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +22,25 @@ from superhosts.core.pairs import IPV4, MASK64, Addresses, Host, HostFormat, Par
 from superhosts.core.times import iso_time
 from superhosts.errors import UsageError, import_extra
 
-# The columns of a result row, the same in JSON Lines, CSV, Parquet and the tables of Python.
-COLUMNS = (
-    "window_start",
-    "window_end",
-    "host",
-    "family",
-    "side",
-    "direction",
-    "peers",
-    "peers_low",
-    "peers_high",
-    "exact",
-    "saturated",
-    "detector",
-)
+
+class ResultRow(TypedDict):
+    """The columns of a result row, the same in JSON Lines, CSV, Parquet and the tables of Python."""
+
+    window_start: str | None
+    window_end: str | None
+    host: str | int
+    family: int | None
+    side: str
+    direction: str
+    peers: int | None
+    peers_low: int
+    peers_high: int | None
+    exact: bool
+    saturated: bool
+    detector: str
+
+
+COLUMNS = tuple(ResultRow.__annotations__)
 
 
 class Origin(NamedTuple):

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, get_type_hints
+from typing import Any, Literal, Required, TypedDict, get_type_hints
 
 from superhosts.core.pairs import Network, Window
 from superhosts.core.text import counted, printable
@@ -40,8 +40,52 @@ WINDOWS = 12  # of which the median is taken
 LEARNING = 6  # windows before anything is known of anybody
 MOST_HOSTS = 65_536  # whose past is kept
 CAP = 100  # alerts opened in one window
-Event = dict[str, Any]  # what is told, as destinations get it
+Event = dict[str, Any]  # what is told, as destinations get it: the fields of AlertEvent
 Key = tuple[str, str]  # rule, and host with its address family
+
+
+class AlertColumns(TypedDict, total=False):
+    """The fields of events in formats that have fixed columns. The event of a storm is about no host."""
+
+    event: Required[Literal["opened", "grown", "closed", "storm", "open"]]
+    alert: Required[str]  # its id, the same from its begin to its end
+    rule: str
+    host: str | int
+    family: int | None
+    side: str
+    direction: str
+    counts: str
+    threshold: float
+    peers: int
+    peers_low: int | None
+    peers_high: int | None
+    peak: int
+    since: Required[str]
+    until: Required[str]
+    windows: int
+    reason: str
+    act: Required[bool]
+    held_back: int
+
+
+class AlertEvent(AlertColumns, total=False):
+    """An event of an alert, as receivers and files of lines get it."""
+
+    kind: Required[Literal["alert"]]
+    text: Required[str]
+    closed: str
+    service: str
+    pattern: str
+    label: str
+    name: str
+    asn: int
+    as_name: str
+    country: str
+    id: str  # of what is sent
+    site: str
+
+
+ALERT_COLUMNS = tuple(AlertColumns.__annotations__)
 
 
 @dataclass

@@ -270,13 +270,6 @@ class AlertStore:
         return ""
 
 
-# Of alerts, in formats that have fixed columns; those of `Alert.event`.
-ALERT_COLUMNS = (
-    *("event", "alert", "rule", "host", "family", "side", "direction", "counts", "threshold", "peers", "peers_low"),
-    *("peers_high", "peak", "since", "until", "windows", "reason", "act", "held_back"),
-)
-
-
 class AlertDesk(Destination):
     """A destination that turns the rows of windows into alerts, and hands these on to destinations of their own.
 

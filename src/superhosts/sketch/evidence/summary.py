@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +100,30 @@ class Service(NamedTuple):
         return protocol_name(self.protocol) + (f"/{self.port}" if self.port is not None else "")
 
 
+class PortFields(TypedDict):
+    """A service in a row; `at` is the end of the pair that has the port."""
+
+    port: str
+    at: str | None
+    share: float
+
+
+class EvidenceFields(TypedDict, total=False):
+    """The field `evidence` of a row. Shares are null if the traffic does not tell them."""
+
+    pairs: int
+    complete: bool
+    answered: float | None
+    attempts: int
+    failed: float | None
+    opened: float | None
+    ports: list[PortFields]
+    ports_per_peer: float
+    packets_per_peer: float
+    nets: dict[str, int]
+    peers: list[str]
+
+
 class View(NamedTuple):
     sees_both: bool  # those that it sends, and those that it gets
     one_way_only: bool  # those of one direction alone: what was answered is concluded from them
@@ -141,7 +165,7 @@ class Summary:
         )
         return Share(hits, of)
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> EvidenceFields:
         return {
             "pairs": self.pairs,
             "complete": self.is_whole,
@@ -150,7 +174,7 @@ class Summary:
             "failed": _rounded(self.failed.value),
             "opened": _rounded(self.opened.value),
             "ports": [
-                {"port": each.name, "at": each.place, "share": _rounded(share.value)}
+                {"port": each.name, "at": each.place, "share": round(share.hits / share.of, 3)}
                 for each, share in self.services[:MAIN_PORTS]
             ],
             "ports_per_peer": round(self.ports_a_peer, 1),

@@ -4,15 +4,14 @@ Answers may take seconds, so the screen asks in threads. Whoever follows a feed 
 link that breaks is tried again, with longer and longer pauses. Redirects are not followed, so the token goes to the
 address that was given and to no other.
 
-Answers are checked when they come from another machine, so that screens need not (`ANSWERS`). Checked is what a
-screen relies on: lists and objects that it goes through, and numbers that it calculates with. Every other value is
-shown as text. Fields that an earlier or later release does not have may be missing, and others may come.
+Answers are checked when they come from another machine, so that screens need not: by their types (`ui/answers.py`).
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,9 +19,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from superhosts.core.fields import Check, FieldError, optional, record, refuse, sequence, table
+from superhosts.core.fields import FieldError
 from superhosts.core.text import printable
-from superhosts.errors import SuperhostsError, UsageError
+from superhosts.errors import SuperhostsError, UsageError, import_extra
+from superhosts.ui.answers import ANSWERS
 from superhosts.ui.folder import LONGEST_PAST
 from superhosts.ui.view import View
 
@@ -102,7 +102,7 @@ class RemoteFeed:
 
     def _checked(self, name: str, found: Any) -> Any:
         try:
-            return ANSWERS[name](found, name)
+            return check(name, found)
         except FieldError as error:
             what = f"the answer is not what a view of superhosts answers ({printable(error)})"
             raise LinkError(f"{self.address}: {what}") from None
@@ -121,7 +121,7 @@ class RemoteFeed:
 
     def _understood(self, status: int, data: bytes) -> Any:
         try:
-            found = json.loads(data) if data.strip() else None
+            found = parse(data) if data.strip() else None
         except (ValueError, RecursionError):
             found = None
             if status == 200:
@@ -245,79 +245,30 @@ def span_of(window: Json) -> Span | None:
     return None if start is None or end is None else (float(start), float(end))
 
 
-# What a screen relies on in an answer. Other fields may come, and all that is text is shown as it is.
-LARGEST = 1e18  # a number; what is larger, or is none, cannot be drawn
+LARGEST = 10**18  # a larger number cannot be drawn
 
 
-def _text(value: Any, place: str) -> Any:
-    if isinstance(value, list | dict):
-        raise refuse(value, place, "text")
-    return value
+def parse(data: bytes) -> Any:
+    """Parse JSON. Numbers that cannot be drawn become text, which is refused where a number is needed."""
+    return json.loads(
+        data,
+        parse_int=lambda text: int(text) if len(text) <= len(str(LARGEST)) else text,
+        parse_float=lambda text: float(text) if abs(float(text)) <= LARGEST else text,
+        parse_constant=str,
+    )
 
 
-def _number(least: float) -> Check:
-    def check(value: Any, place: str) -> Any:
-        if type(value) not in (int, float) or not least <= value <= LARGEST:
-            raise refuse(value, place, "a number")
-        return value
-
-    return check
+_MISSING = re.compile(r"Object missing required field `(.+)`")
 
 
-def _object(required: dict[str, Check], *extra: dict[str, Check]) -> Check:
-    return record(required, {name: check for each in extra for name, check in each.items()}, others=True)
-
-
-NUMBER, COUNT = optional(_number(-LARGEST)), optional(_number(0))
-TEXTS = optional(sequence(_text))
-_window = {
-    **dict.fromkeys(("start", "end"), NUMBER),
-    **dict.fromkeys(("hosts", "super_hosts", "revision"), COUNT),
-    "largest": optional(_object({}, dict.fromkeys(("peers", "low"), COUNT))),
-    "title": _text,
-    **dict.fromkeys(("notes", "sites", "missing"), TEXTS),
-}
-_port = _object({"port": _text, "at": _text, "share": _number(0)})
-_evidence = _object(
-    {},
-    dict.fromkeys(("pairs", "attempts"), COUNT),
-    dict.fromkeys(("complete", "answered", "failed", "opened", "ports_per_peer", "packets_per_peer"), _text),
-    {"ports": optional(sequence(_port)), "nets": optional(table(_number(0))), "peers": TEXTS},
-)
-_row = _object(
-    {"host": _text, "peers_low": _number(0), "peers": COUNT, "peers_high": COUNT},
-    dict.fromkeys(("side", "direction", "counts", "label", "name", "pattern", "reason", "exact"), _text),
-    dict.fromkeys(("asn", "as_name", "country"), _text),
-    {"sites": optional(sequence(_object({"site": _text}, dict.fromkeys(("peers", "peers_low"), COUNT))))},
-    {"evidence": optional(_evidence)},
-)
-_point = _object(
-    {"start": _number(-LARGEST), "end": _number(-LARGEST), "low": _number(0), "high": COUNT},
-    dict.fromkeys(("side", "direction", "reported"), _text),
-)
-_alert = _object(
-    {},
-    dict.fromkeys(("opened", "last", "closed", "until", "peers", "peak"), NUMBER),
-    dict.fromkeys(("id", "host", "rule", "reason", "why"), _text),
-)
-_alerts = optional(sequence(_alert))
-_site = _object(
-    {"site": _text},
-    dict.fromkeys(("seen", "window_end", "spool_sketches", "spool_bytes", "refused", "clock"), NUMBER),
-    dict.fromkeys(("in_window", "version", "mismatch"), _text),
-)
-ANSWERS: dict[str, Check] = {  # by the name of the question
-    "summary": _object(
-        {"can": table(lambda value, _: value)},
-        {"title": _text, "now": NUMBER, "live_until": NUMBER, "reading": TEXTS},
-        {"newest": optional(_object({}, _window))},
-    ),
-    "windows": sequence(_object({}, _window)),
-    "window": _object({"rows": sequence(_row)}, _window),
-    "host": _object(
-        {"points": sequence(_point)}, {"rows": optional(sequence(_row)), "notes": TEXTS, "alerts": _alerts}
-    ),
-    "alerts": _object({}, {"alerts": _alerts, "muted": _alerts}),
-    "sites": sequence(_site),
-    "unmute": _object({"unmuted": _text}),
-}
+def check(question: str, found: Any) -> Any:
+    """Return an answer without the fields that are not known here. Raise FieldError if it is invalid."""
+    msgspec = import_extra("superhosts top", "top", "msgspec")
+    try:
+        return msgspec.convert(found, ANSWERS[question])
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        place, missing = question + path.rstrip("`"), _MISSING.fullmatch(problem)
+        if missing:
+            raise FieldError(f"{place}.{missing[1]}", "missing") from None
+        raise FieldError(place, problem) from None

@@ -1,0 +1,107 @@
+"""The published JSON Schemas: they are those of the declared types, and real output is what they describe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import superhosts as sh
+from cli.test_hosts import NOON, save
+from commands import Run
+from dashboards import LENGTH, Shown, serving
+from output.alerts.test_alerts import row, window
+from output.alerts.test_life import SCANNER, windows
+from places import DOCS, load_module
+from sketch.evidence.test_runs import traffic, write
+from superhosts.core.pairs import Window
+from superhosts.core.results import Selection
+from superhosts.fleet.report import HubReport, Reporter
+from superhosts.output.alerts.machine import AlertMachine, Policy
+from superhosts.output.alerts.rules import Rule
+from superhosts.output.records import batches_of, make_record
+from superhosts.output.report import Report, Row
+from superhosts.ui.web.app import GET_ROUTES, POST_ROUTES
+from ui.web.test_web_server import ask
+
+FOLDER = DOCS / "reference" / "schemas"
+HOST = "10.2.7.66"
+
+
+def check(name: str, found: Any) -> None:
+    """Check that output fits a schema, and that the schema describes all of its fields."""
+    import jsonschema
+
+    schema = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    closed = {kind: each | {"additionalProperties": False} for kind, each in schema.get("$defs", {}).items()}
+    jsonschema.validate(json.loads(json.dumps(found)), schema | {"$defs": closed})
+
+
+def test_the_schemas_are_those_of_the_types() -> None:
+    pytest.importorskip("msgspec")
+    made = load_module(DOCS / "schemas.py").schemas()
+    assert {path.name: path.read_text("utf-8") for path in FOLDER.iterdir()} == made, "run `make schemas`"
+
+
+def test_rows_of_scans_and_sketches(run: Run, tmp_path: Path) -> None:
+    scan = ("scan", write(tmp_path / "a.pcap", traffic()), "--window", "2m", "--top", "3", "--json", "--quiet")
+    (tmp_path / "labels.csv").write_text("prefix,label\n0.0.0.0/0,any\n")
+    rows = []
+    for words in (
+        (*scan, "--save", tmp_path / "saved.cube"),
+        (*scan, "--evidence", "--labels", tmp_path / "labels.csv"),
+        (*scan, "--count", "ports", "--port", "0-65535", "--proto", "tcp"),
+        ("hosts", tmp_path / "saved.cube", "--top", "3", "--json", "--quiet"),
+    ):
+        rows += run(*words).rows
+    rows += hub_rows(tmp_path / "ams.cube")
+    (batch,) = batches_of(Report(rows=rows), "ams")
+    assert len(batch.records) >= 12
+    assert {"evidence", "label", "counts", "filter", "sites"} <= {name for row in batch.records for name in row}
+    for each in (*rows, *batch.records):
+        check("row", each)
+
+
+def hub_rows(path: Path) -> Sequence[Row]:
+    save(path, "ams", NOON)
+    draft = HubReport(window=Window(NOON, NOON + LENGTH), sites=["ams"], missing=["lon"], refused={}, revision=2)
+    reporter = Reporter(lambda: Selection(100.0), None, print)
+    return reporter.make(sh.load(path), draft, {"ams": [path]}, [])[0].rows
+
+
+def test_events_of_the_whole_life_of_alerts() -> None:
+    machine = AlertMachine(Policy((Rule(),), cap=1))
+    events = []
+    for number, rows in enumerate(windows(SCANNER)):
+        events += machine.take(
+            window(number), [*rows, row("203.0.113.7", 1200, label="lab", asn=64500)] if rows else []
+        )
+        events += machine.open_events()
+    assert {event["event"] for event in events} == {"opened", "grown", "open", "closed", "storm"}
+    assert {"host" in event for event in events if event["event"] == "closed"} == {True, False}
+    for event in events:
+        check("alert", event)
+        check("alert", make_record(event, "ams") | event)
+
+
+def test_answers_of_the_dashboard(tmp_path: Path) -> None:
+    shown = Shown(tmp_path)
+    asked: dict[str, Any] = {
+        "host": f"host?host={HOST}",
+        "ask": "ask?threshold=100",
+        "mute": {"host": HOST, "rule": "", "seconds": 60, "why": "known"},
+        "unmute": {"host": HOST, "rule": ""},
+    }
+    with serving(shown.view) as web:
+        for name in (*POST_ROUTES, *GET_ROUTES):
+            question = asked.get(name, name)
+            method, body = ("GET", None) if isinstance(question, str) else ("POST", question)
+            found = ask(web, f"/api/{name if body else question}", method, body)
+            assert found.status == 200, found.body
+            check(f"api-{name}", found.content)
+        check("api-window", ask(web, f"/api/window?start={NOON / 1e9}").content)
+        check("api-events", shown.view.state())
+    shown.close()
