@@ -75,7 +75,6 @@ class Drips:
 
     def __init__(self, data: bytes, step: int, name: str = "drips") -> None:
         self.name, self._data, self._step = name, io.BytesIO(data), step
-        self.notes: list[tuple[int, str]] = []
 
     def open(self) -> Drips:
         return self

@@ -211,12 +211,7 @@ class CaptureReader(Reader):
         self._offset += start
         self._tally[frames.POSITION] = 0
         self._filled = left  # also if reading fails
-        self._pass_on_notes(self._offset)
-        try:
-            got = self._stream.readinto(self._buffer[left:].data)
-        except InputError:
-            self._pass_on_notes()
-            raise
+        got = self._stream.readinto(self._buffer[left:].data)
         self._filled += got
         return got > 0
 
@@ -224,7 +219,6 @@ class CaptureReader(Reader):
         """Return the error for a problem at the next record. Its place is a byte of the decompressed stream."""
         compression = self._stream.compression
         text = f"{problem} (a byte of the decompressed {compression} data)" if compression else problem
-        self._pass_on_notes(self._place())
         return InputError(text, file=self._name, offset=self._place())
 
     def _take(self, tally: frames.Tally, columns: frames.Columns) -> PacketBlock:
@@ -238,7 +232,6 @@ class CaptureReader(Reader):
     def _finish(self) -> None:
         """Warn if the input ended early; raise if none of its packets can be read."""
         self._finished = True
-        self._pass_on_notes()
         place = f"byte {self._offset}" + (" decompressed" if self._stream.compression else "")
         self._counters.truncated_files += bool(self._stream.ended_early or self._filled)
         if self._stream.ended_early:
@@ -255,12 +248,6 @@ class CaptureReader(Reader):
             self._counters.truncated_files = 1
             read = f"{position:,} of {counted(self._size, 'byte was', 'bytes were')} there"
             self._warn(f"it has become shorter while it was read: {read}; what came before counts")
-
-    def _pass_on_notes(self, most: int | None = None) -> None:
-        """Pass on the stream's notes about its first `most` bytes, so that messages do not depend on the block size."""
-        notes = self._stream.notes
-        while notes and (most is None or notes[0][0] <= most):
-            self._warn(notes.pop(0)[1])
 
     def _warn(self, text: str) -> None:
         self._counters.warn(f"{self._name}: {text}")

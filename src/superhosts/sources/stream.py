@@ -28,7 +28,6 @@ class Waiting:
 class Stream(Protocol):
     compression: str  # its name; "" for plain bytes
     ended_early: str  # a message if the compressed data ended early; else ""
-    notes: list[tuple[int, str]]  # further messages for the user, each with the number of bytes before it
 
     def readinto(self, view: memoryview) -> int:
         """Fill some of `view` and return how much; 0 at the end. Waits only when nothing is there."""
@@ -46,7 +45,6 @@ class PlainStream:
     compression = ended_early = ""
 
     def __init__(self, name: str, file: Any, live: bool, waiting: Waiting | None = None) -> None:
-        self.notes: list[tuple[int, str]] = []
         self.name = name
         self.live = live  # return what is there instead of waiting for more
         self._file = file
