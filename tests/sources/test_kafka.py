@@ -24,12 +24,13 @@ import naive_details
 import superhosts as sh
 from superhosts.core.columns.addresses import AddressColumn
 from superhosts.errors import InputError, UsageError
+from superhosts.sources.base import Notes
 from superhosts.sources.kafka import (
     GOFLOW2,
     Fields,
     JsonRecords,
     KafkaSource,
-    Notes,
+    forget,
     is_delimited,
     parse_topic,
     read_proto,
@@ -269,29 +270,21 @@ def committed(source: KafkaSource) -> dict[int, int]:
     return found
 
 
-def test_offsets_are_committed_once_their_windows_are_safe(producer: Any) -> None:
-    name = send(producer, "flows-offsets", [encode("goflow2", row) for row in FLOWS]) + "&group=offsets"
+def test_offsets_are_committed_once_their_windows_are_safe_and_the_next_run_begins_there(producer: Any) -> None:
+    name = send(producer, "flows-offsets", [encode("goflow2", row) for row in FLOWS[:500]]) + "&group=offsets"
     (source,) = open_all(name)
     assert isinstance(source, KafkaSource)
-    rows = sum(len(batch) for block in source.blocks() for batch in block)
-    assert rows == len(FLOWS)
+    assert sum(len(batch) for block in source.blocks() for batch in block) == 500
     nothing = committed(source)
     assert all(offset < 0 for offset in nothing.values())
     source.release(NOON * 10**9)
     assert committed(source) == nothing
     source.release((NOON + 3600) * 10**9)
-    assert sum(committed(source).values()) == len(FLOWS)
-
-
-def test_the_next_run_begins_where_offsets_were_committed(producer: Any) -> None:
-    name = send(producer, "flows-next", [encode("goflow2", row) for row in FLOWS[:500]]) + "&group=next"
-    (first,) = open_all(name)
-    assert sum(len(batch) for block in first.blocks() for batch in block) == 500
-    first.release((NOON + 3600) * 10**9)
-    del first  # leaves the group
-    send(producer, "flows-next", [encode("goflow2", row) for row in FLOWS[500:]])
-    (second,) = open_all(name)
-    assert sum(len(batch) for block in second.blocks() for batch in block) == len(FLOWS) - 500
+    assert sum(committed(source).values()) == 500
+    del source  # leaves the group
+    send(producer, "flows-offsets", [encode("goflow2", row) for row in FLOWS[500:]])
+    (following,) = open_all(name)
+    assert sum(len(batch) for block in following.blocks() for batch in block) == len(FLOWS) - 500
 
 
 def test_bad_messages_are_counted_and_shown(producer: Any) -> None:
@@ -327,22 +320,19 @@ def test_a_scan_leaves_the_group_at_its_end(producer: Any) -> None:
 
 
 def test_notes_of_offsets_are_bounded_and_never_too_early() -> None:
-    notes = Notes(most=8)
-    draw = random.Random(3)
+    notes, draw = Notes(max, 8), random.Random(3)
     added = [(offset + 1, draw.randrange(1000)) for offset in range(5000)]
     for offset, time in added:
-        notes.add(7, offset, time)
-        assert len(notes._read[7]) <= 9
+        notes.add(time, offset)
+        assert len(notes._notes) <= 8
     for before in (0, 500, 1001):
-        offset = notes.take(before).get(7, 0)
+        offset = notes.take(before) or 0
         assert all(time < before for each, time in added if each <= offset)
     assert offset == 5000
-    assert notes.take(10**9) == {}
+    assert notes.take(10**9) is None
 
 
 def test_partitions_of_another_member_are_forgotten() -> None:
-    notes = Notes()
-    notes.add(1, 10, 5)
-    notes.add(2, 20, 5)
-    notes.forget(None, [SimpleNamespace(partition=1)])
-    assert notes.take(6) == {2: 20}
+    notes = {1: Notes(max, 8), 2: Notes(max, 8)}
+    forget(notes, None, [SimpleNamespace(partition=1)])
+    assert list(notes) == [2]

@@ -7,7 +7,9 @@ its own: it gives `FileSource` a reader (`input.py`).
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -110,6 +112,38 @@ class SourceCounters:
         if self.on_warning is not None:
             self.on_warning(text)
             del self.warnings[:-LAST_WARNINGS]
+
+
+class Notes:
+    """Numbers, each with a time. One thread notes, others ask.
+
+    There are at most so many notes: the oldest two become one, with the later time.
+    """
+
+    def __init__(self, merge: Callable[[int, int], int], most: int) -> None:
+        self._merge, self._most = merge, most
+        self._lock = threading.Lock()
+        self._notes: deque[tuple[int, int]] = deque()
+
+    def add(self, time: int, number: int) -> None:
+        with self._lock:
+            self._notes.append((time, number))
+            if len(self._notes) > self._most:
+                (first, one), (second, other) = self._notes.popleft(), self._notes.popleft()
+                self._notes.appendleft((max(first, second), self._merge(one, other)))
+
+    def between(self, start: int, end: int) -> int:
+        with self._lock:
+            return sum(number for time, number in self._notes if start <= time < end)
+
+    def take(self, before: int) -> int | None:
+        """Forget the first notes, as far as all of them are before a time, and return their numbers merged."""
+        taken: int | None = None
+        with self._lock:
+            while self._notes and self._notes[0][0] < before:
+                number = self._notes.popleft()[1]
+                taken = number if taken is None else self._merge(taken, number)
+        return taken
 
 
 TUNNELS = ("outer", "inner", "both")  # whose addresses count: the outermost IP header's, the innermost's, or each

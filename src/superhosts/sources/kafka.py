@@ -19,7 +19,6 @@ import re
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,16 +29,16 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.columns.addresses import AddressColumn, Bytes, packets_of
+from superhosts.core.columns.addresses import AddressColumn, Bytes
 from superhosts.core.columns.column import Column as TableColumn
 from superhosts.core.columns.column import Text, from_packed, text_of
 from superhosts.core.kafkaclient import import_client, read_properties, reason_of, with_ports
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.pairs import Details, PacketBlock, Times
+from superhosts.core.pairs import Details, PacketBlock
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Scheme, Source, words_of
+from superhosts.sources.base import Notes, Scheme, Source, words_of
 from superhosts.sources.tables.details import (
     DPORT,
     FLAGS,
@@ -56,6 +55,7 @@ from superhosts.sources.tables.details import (
 from superhosts.sources.tables.knownlogs import CSV, RECORD
 from superhosts.sources.tables.mapping import Column, resolve, usual_details
 from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.source import RowBlock, packets_of_rows
 from superhosts.sources.tables.times import NO_TIME, parse_times, scale_integers
 from superhosts.sources.tables.wanted import details_of
 
@@ -84,15 +84,6 @@ class Fields(NamedTuple):
 
 GOFLOW2 = Fields(6, 7, 111, 110, delimited=True, proto=20, sport=21, dport=22, flags=26, icmp_type=31)
 _RECORDS = make_codes(CSV, RECORD)
-
-
-class Records(NamedTuple):
-    """The ends and times of messages, in order; kind 0 and NO_TIME mark what is missing."""
-
-    src: AddressColumn
-    dst: AddressColumn
-    time: Times
-    details: Details | None = None  # None: not wanted
 
 
 @compiled
@@ -159,7 +150,7 @@ def walk_protobuf(
             values[SRC, i] = values[DST, i] = MISSING
 
 
-def read_protobuf(messages: Sequence[bytes], fields: Fields, *, details: bool = False) -> Records:
+def read_protobuf(messages: Sequence[bytes], fields: Fields, *, details: bool = False) -> RowBlock:
     offsets = np.zeros(len(messages) + 1, np.int64)
     np.cumsum([len(message) for message in messages], out=offsets[1:])
     data = np.frombuffer(bytearray(b"".join(messages)), np.uint8)
@@ -175,7 +166,7 @@ def read_protobuf(messages: Sequence[bytes], fields: Fields, *, details: bool = 
     times = np.where(values[TIME] > 0, values[TIME], values[OTHER_TIME])
     times[times <= 0] = -1  # the record has no time
     ends = _addresses(data, values[SRC::2]), _addresses(data, values[DST::2])
-    return Records(*ends, scale_integers(times, 0), _combined(values[:VALUES]) if details else None)
+    return RowBlock(*ends, scale_integers(times, 0), details=_combined(values[:VALUES]) if details else None)
 
 
 def _combined(values: NDArray[np.int64]) -> Details:
@@ -207,7 +198,7 @@ class JsonRecords:
         self._ends: tuple[str, str] | None = None  # None: not known yet
         self._time: Column | None = None
 
-    def read(self, messages: Sequence[bytes]) -> Records:
+    def read(self, messages: Sequence[bytes]) -> RowBlock:
         records = [self._object(message) for message in messages]
 
         def texts(name: str) -> Text:
@@ -219,12 +210,12 @@ class JsonRecords:
             parse_times(texts(""), "") if self._time is None else parse_times(texts(self._time.name), self._time.unit)
         )
         if not self._options.details:
-            return Records(src, dst, times)
+            return RowBlock(src, dst, times)
         fields = self._details
         if fields is None:  # No message has ends.
-            return Records(src, dst, times, np.zeros(len(records), np.uint64))
+            return RowBlock(src, dst, times, details=np.zeros(len(records), np.uint64))
         found = details_of_columns(fields, len(records), lambda name: TableColumn(texts(name), name))
-        return Records(src, dst, times, found)
+        return RowBlock(src, dst, times, details=found)
 
     def _object(self, message: bytes) -> dict[str, object]:
         """Return the object of a message; an empty one if it has none, or before the fields are known."""
@@ -322,41 +313,10 @@ def parse_topic(text: str) -> Topic:
     return Topic(with_ports(url.netloc), topic, words)
 
 
-class Notes:
-    """Up to which offset the messages of each partition were read, and the latest time among them.
-
-    One thread reads and notes, others take. A run that never takes, or whose windows are long, has a bounded number of
-    notes: the oldest two become one, with the later offset and the later time, committed later than it might be.
-    """
-
-    def __init__(self, most: int = MOST_NOTED) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._read: dict[int, deque[tuple[int, int]]] = {}  # partition → (offset behind messages, their latest time)
-
-    def add(self, partition: int, offset: int, time: int) -> None:
-        """Note that messages before an offset were read."""
-        with self._lock:
-            read = self._read.setdefault(partition, deque())
-            read.append((offset, time))
-            if len(read) > self._most:
-                (_, first), (offset, second) = read.popleft(), read.popleft()
-                read.appendleft((offset, max(first, second)))
-
-    def take(self, before: int) -> dict[int, int]:
-        """Return the offsets of partitions before which all messages have earlier times than this, and forget them."""
-        done = {}
-        with self._lock:
-            for partition, read in self._read.items():
-                while read and read[0][1] < before:
-                    done[partition] = read.popleft()[0]
-        return done
-
-    def forget(self, _consumer: Any, partitions: Sequence[Any]) -> None:
-        """Forget partitions that another member of the group reads from now on: it commits their offsets."""
-        with self._lock:
-            for each in partitions:
-                self._read.pop(each.partition, None)
+def forget(notes: dict[int, Notes], _consumer: Any, partitions: Sequence[Any]) -> None:
+    """Forget partitions that another member of the group reads from now on: it commits their offsets."""
+    for each in partitions:
+        notes.pop(each.partition, None)
 
 
 class KafkaSource(Source):
@@ -367,9 +327,11 @@ class KafkaSource(Source):
         super().__init__(name)
         self._topic = topic
         self._fields = read_proto(topic.words["proto"]) if "proto" in topic.words else None
-        self._decode: Callable[[Sequence[bytes]], Records] | None = None  # None: the format is not known yet
+        self._decode: Callable[[Sequence[bytes]], RowBlock] | None = None  # None: the format is not known yet
         self._consumer: Any = None
-        self._notes = Notes()
+        # By partition: up to which offset its messages were read, and the latest time among them. Of a run that never
+        # takes these notes, or whose windows are long, offsets are committed later than they might be.
+        self._notes: dict[int, Notes] = {}
         self._polling = threading.Lock()  # A consumer must not be closed while it is asked for messages.
         self._closes: Any = None
         self._shown = 0
@@ -399,8 +361,9 @@ class KafkaSource(Source):
         """Commit the offsets of messages whose times are before this one: their windows are safe."""
         if self._closes is None or not self._closes.alive:  # not begun, or left
             return
-        offsets = self._notes.take(before).items()
-        done = [self._client.TopicPartition(self._topic.name, partition, offset) for partition, offset in offsets]
+        offsets = ((partition, notes.take(before)) for partition, notes in list(self._notes.items()))
+        topic = partial(self._client.TopicPartition, self._topic.name)
+        done = [topic(partition, offset) for partition, offset in offsets if offset is not None]
         if done:
             try:
                 self._consumer.commit(offsets=done, asynchronous=False)
@@ -434,7 +397,8 @@ class KafkaSource(Source):
             if found.error is not None:
                 raise InputError(f"cannot be read: {found.error.str()}", file=self.name)
             # Callbacks of the notes alone: if the consumer held this source, it would never be closed.
-            consumer.subscribe([self._topic.name], on_revoke=self._notes.forget, on_lost=self._notes.forget)
+            lost = partial(forget, self._notes)
+            consumer.subscribe([self._topic.name], on_revoke=lost, on_lost=lost)
         except self._client.KafkaException as error:
             raise InputError(f"cannot be read: {reason_of(error)}", file=self.name) from None
         self._closes = weakref.finalize(self, consumer.close)  # also where nobody says that the run is over
@@ -469,13 +433,9 @@ class KafkaSource(Source):
             likely = (value for value in values if value[:1] == b"{" or is_delimited(value))
             self._decode = self._recognise(next(likely, values[0]))
         records = self._decode(values)
+        assert records.time is not None
         self._note(messages, records.time)
-        whole = records.time != NO_TIME
-        kept = np.flatnonzero(whole)
-        src, dst = (type(end)(end.kinds[kept], end.words[kept]) for end in (records.src, records.dst))
-        details = None if records.details is None else records.details[kept]
-        block, refused = packets_of(src, dst, records.time[kept], details)
-        bad = np.sort(np.concatenate([np.flatnonzero(~whole), kept[refused]]))
+        block, bad = packets_of_rows(records)
         self.counters.packets += len(bad)
         self.counters.rows += len(values)
         self.counters.bad_rows += len(bad)
@@ -486,7 +446,7 @@ class KafkaSource(Source):
             self.counters.warn(f"{self.name}: {place} does not count: {printable(shown(values[index]), 160)}")
         return block
 
-    def _recognise(self, message: bytes) -> Callable[[Sequence[bytes]], Records]:
+    def _recognise(self, message: bytes) -> Callable[[Sequence[bytes]], RowBlock]:
         """Return what decodes messages of the format that the caller has named, or that one of them shows."""
         format, fields = self._topic.words.get("format"), self._fields
         if format == "json" or (format is None and fields is None and message[:1] == b"{"):
@@ -508,7 +468,7 @@ class KafkaSource(Source):
             _, before = latest.get(partition, (0, NO_TIME))
             latest[partition] = (message.offset() + 1, max(before, stamp))
         for partition, (offset, stamp) in latest.items():
-            self._notes.add(partition, offset, stamp)
+            self._notes.setdefault(partition, Notes(max, MOST_NOTED)).add(stamp, offset)
 
 
 KAFKA = Scheme("kafka", lambda text: KafkaSource(text, parse_topic(text)))

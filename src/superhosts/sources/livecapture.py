@@ -34,10 +34,10 @@ import socket
 import struct
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,7 +50,7 @@ from superhosts.core.units import SECOND, format_size, parse_size
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.jit.cache import compiled, inlined
 from superhosts.jit.intrinsics import fence
-from superhosts.sources.base import PACE, Scheme, Source, whole_number, words_of
+from superhosts.sources.base import PACE, Notes, Scheme, Source, whole_number, words_of
 from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
@@ -424,34 +424,7 @@ def parse_name(text: str) -> Capturing:
     return Capturing(interfaces, size, snap, readers, promisc == "yes")
 
 
-MOST_NOTES = 4096
-
-
-class Losses:
-    """Notes of losses. One thread notes, others ask. If there are very many notes, the oldest two become one."""
-
-    def __init__(self, most: int = MOST_NOTES) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._notes: deque[tuple[int, int]] = deque()  # time, packets
-
-    def add(self, time: int, packets: int) -> None:
-        """Note packets that were lost at about this time."""
-        with self._lock:
-            self._notes.append((time, packets))
-            if len(self._notes) > self._most:
-                (_, first), (time, second) = self._notes.popleft(), self._notes.popleft()
-                self._notes.appendleft((time, first + second))
-
-    def between(self, start: int, end: int) -> int:
-        with self._lock:
-            return sum(packets for time, packets in self._notes if start <= time < end)
-
-    def forget(self, before: int) -> None:
-        """Forget what was lost before a time: nobody asks for it any more."""
-        with self._lock:
-            while self._notes and self._notes[0][0] < before:
-                self._notes.popleft()
+MOST_NOTES = 4096  # of losses
 
 
 def interface_names() -> list[str]:
@@ -512,7 +485,7 @@ class LiveSource(Source):
         self._bound = 0  # the number of the interface
         self._trouble = ""  # what is wrong with the interface, as it was said
         self._looked = 0.0
-        self._losses = Losses()
+        self._losses = Notes(add, MOST_NOTES)
         self._tally = np.zeros(frames.TALLY_SLOTS, np.int64)
         self._place = np.zeros(PLACE_SLOTS, np.int64)
 
@@ -541,7 +514,7 @@ class LiveSource(Source):
         return None if self._ring is None else self._ring.fullness()
 
     def release(self, before: int) -> None:
-        self._losses.forget(before)
+        self._losses.take(before)
 
     # Reading
 

@@ -155,34 +155,25 @@ def _size(block: PacketBlock) -> int:
     return sum(column.nbytes for column in columns if column is not None)
 
 
-class HeldWarnings:
-    """The warnings of an input, passed on when its turn comes; from then on at once."""
-
-    def __init__(self, pass_on: Callable[[str], None]) -> None:
-        self._pass_on = pass_on
-        self._texts: list[str] | None = []
-        self._lock = threading.Lock()
-
-    def __call__(self, text: str) -> None:
-        with self._lock:
-            if self._texts is None:
-                self._pass_on(text)
-            else:
-                self._texts.append(text)
-
-    def release(self) -> None:
-        with self._lock:
-            texts, self._texts = self._texts or [], None
-            for text in texts:
-                self._pass_on(text)
-
-
 def hold_warnings(source: Source) -> Callable[[], None]:
     """Hold back the warnings of an input, if something takes them as they come; return what releases them."""
-    if source.counters.on_warning is None:
+    counters, lock, held = source.counters, threading.Lock(), list[str]()
+    pass_on = counters.on_warning
+    if pass_on is None:
         return lambda: None
-    held = source.counters.on_warning = HeldWarnings(source.counters.on_warning)
-    return held.release
+
+    def hold(text: str) -> None:
+        with lock:
+            (held.append if counters.on_warning is hold else pass_on)(text)
+
+    def release() -> None:
+        with lock:
+            counters.on_warning = pass_on
+            for text in held:
+                pass_on(text)
+
+    counters.on_warning = hold
+    return release
 
 
 def is_pipe(source: Source) -> bool:

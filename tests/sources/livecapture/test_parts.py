@@ -11,7 +11,8 @@ import rings as r
 from fuzz.rings import SIZE, walked
 from superhosts.errors import InputError, UsageError
 from superhosts.sources import livecapture
-from superhosts.sources.livecapture import Capturing, Losses, open_socket, parse_name
+from superhosts.sources.base import Notes
+from superhosts.sources.livecapture import Capturing, open_socket, parse_name
 
 
 def test_names() -> None:
@@ -41,12 +42,12 @@ def test_names_that_make_no_sense(name: str, said: str) -> None:
         parse_name(name)
 
 
-def test_losses_by_time() -> None:
-    losses = Losses(most=8)
+def test_notes_of_losses_are_bounded_and_none_is_lost() -> None:
+    losses = Notes(int.__add__, 8)
     for time in range(100):
         losses.add(time, 1)
-    assert losses.between(0, 100) == 100  # neighbours became one, and none is lost
-    losses.forget(50)
+    assert losses.between(0, 100) == 100
+    losses.take(50)
     assert losses.between(0, 50) == 0
     assert 50 <= losses.between(50, 100) <= 100  # those that became one have the later time
 

@@ -74,6 +74,23 @@ class TableFormat:
     one_thread: bool = True  # one thread reads it; else its reader has threads of its own
 
 
+def packets_of_rows(rows: RowBlock) -> tuple[PacketBlock, NDArray[np.int64]]:
+    """Return the packets of rows, and the indices of the rows that make none."""
+    src, time = rows.src, rows.time
+    if time is None:
+        time = _no_times(len(rows))
+    elif len(time) and int(time.min()) < 0:  # NO_TIME, or before 1970
+        kinds, words = widened(src)
+        src = AddressColumn(np.where(time < 0, np.uint8(0), kinds), words)
+    block, dropped = packets_of(src, rows.dst, time, rows.details)
+    if rows.time is None:
+        block = tuple(
+            PacketBatch(batch.family, batch.src, batch.dst, _no_times(len(batch)), (0, 0), batch.details)
+            for batch in block
+        )
+    return block, dropped
+
+
 class RowPackets(Reader):
     def __init__(self, name: str, reader: TableReader, counters: SourceCounters, *, one_window: bool) -> None:
         self._name = name
@@ -94,29 +111,15 @@ class RowPackets(Reader):
         if rows is None:
             self._check()
             return None
-        return self._packets(rows)
+        block, dropped = packets_of_rows(rows)
+        self._count(rows, block, dropped)
+        return block
 
     def position(self) -> int:
         return self._reader.position()
 
     def close(self) -> None:
         self._reader.close()
-
-    def _packets(self, rows: RowBlock) -> PacketBlock:
-        src, time = rows.src, rows.time
-        if time is None:
-            time = _no_times(len(rows))
-        elif len(time) and int(time.min()) < 0:  # NO_TIME, or before 1970
-            kinds, words = widened(src)
-            src = AddressColumn(np.where(time < 0, np.uint8(0), kinds), words)
-        block, dropped = packets_of(src, rows.dst, time, rows.details)
-        if rows.time is None:
-            block = tuple(
-                PacketBatch(batch.family, batch.src, batch.dst, _no_times(len(batch)), (0, 0), batch.details)
-                for batch in block
-            )
-        self._count(rows, block, dropped)
-        return block
 
     def _count(self, rows: RowBlock, block: PacketBlock, dropped: NDArray[np.int64]) -> None:
         counters, bad = self._counters, len(dropped) + rows.unreadable
