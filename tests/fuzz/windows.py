@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,15 @@ from hypothesis import strategies as st
 
 import packets as p
 from fuzz.targets import fresh_folder, target
-from superhosts.core.pairs import PacketBatch
+from superhosts.core.pairs import PacketBatch, Window
 from superhosts.core.units import SECOND
 from superhosts.pipeline.scan import scan
-from superhosts.pipeline.windows import Closed, Event, Jump, Piece, PutOff, TumblingWindows
+from superhosts.pipeline.windows import SETTLE, Closed, Event, Jump, Piece, PutOff, TumblingWindows
 from superhosts.sketch.sketch import Sketch
 
 YEAR = 365 * 86400 * SECOND
-NOON = 1_700_000_100 * SECOND
+NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes
+LENGTH = 300 * SECOND
 LENGTHS = (1, 1000, SECOND, 300 * SECOND, 30 * 86400 * SECOND, YEAR + 1)
 
 # A burst of packets: when it begins, the time between two packets, how many. Few draws make many packets.
@@ -39,76 +41,133 @@ def times_of(bursts: list[tuple[int, int, int]]) -> list[int]:
     return [min(max(time, -(2**63)), 2**63 - 1) for time in times]
 
 
-class Ledger:
-    """What has come out of windows, held against what went in. Packets are known by their source address."""
+def batch(times: Sequence[int], first: int = 0) -> PacketBatch:
+    """Packets at these times; each is known by its source, counted from `first`."""
+    src = np.arange(first, first + len(times), dtype=np.uint32)
+    return PacketBatch(4, src, src, np.array(times, np.int64))
 
-    def __init__(self, length: int, *, reopens: bool) -> None:
-        self.length = length
-        self.reopens = reopens
-        self.times: list[int] = []
-        self.seen: set[int] = set()
-        self.open: set[int] = set()
-        self.closed: list[int] = []
-        self.put_off: list[int] = []
 
-    def batch(self, times: list[int]) -> PacketBatch:
-        ids = np.arange(len(self.times), len(self.times) + len(times), dtype=np.uint32)
-        self.times += times
-        return PacketBatch(4, ids, ids, np.array(times, np.int64))
+class Run:
+    """Pushes lists of times, some of each address family, and keeps what came out: every packet is in one place."""
 
-    def take(self, event: Event) -> None:
-        if isinstance(event, Jump):  # the traffic's clock was set: windows may be opened again
-            self.reopens = True
-        elif isinstance(event, PutOff):
-            self.put_off += event.batch.src.tolist()
-        else:
-            self._take_window(event)
+    def __init__(
+        self,
+        length: int | None = LENGTH,
+        *,
+        settle: int = SETTLE,
+        expect: int | None = None,
+        wall: int | None = None,
+        **options: Any,
+    ) -> None:
+        self.wall = wall  # of live traffic
+        live = {} if wall is None else {"wall": lambda: self.wall}
+        self.windows = TumblingWindows(length, settle=settle, **live, **options)
+        if expect is not None:
+            self.windows.expect(expect)
+        self.times: list[int] = []  # of all packets, by number
+        self.inside: dict[Window, list[int]] = {}  # numbers of packets
+        self.open: set[Window] = set()
+        self.closed: list[Window] = []
+        self.jumps: list[int] = []
+        self.put_off: list[int] = []  # numbers of packets
 
-    def _take_window(self, event: Piece | Closed) -> None:
-        index = event.window.start // self.length
-        assert event.window == (index * self.length, (index + 1) * self.length)
-        assert self.reopens or index not in self.closed
-        if isinstance(event, Closed):
-            self.open.discard(index)
-            self.closed.append(index)
-            return
-        self.open.add(index)
-        for number, time in zip(event.batch.src.tolist(), event.batch.time.tolist(), strict=True):
-            assert number not in self.seen
-            assert time == self.times[number]
-            assert time // self.length == index
-            self.seen.add(number)
+    def push(self, *lists: Iterable[int], watermark: int | None = None, size: int = 10**9) -> Run:
+        rows = [list(times) for times in lists]
+        for part in (times[place : place + size] for times in rows for place in range(0, len(times), size)):
+            whole = batch(part, len(self.times))
+            self.times += part
+            four, six = (whole.take(rows) for rows in (whole.src % 7 != 0, whole.src % 7 == 0))
+            wide = np.stack([six.src, six.src], axis=1).astype(np.uint64)
+            self.take(self.windows.push((four, PacketBatch(6, wide, wide, six.time)), watermark))
+            self.check()
+        return self
+
+    def take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, Jump):
+                self.jumps.append(event.by)
+            elif isinstance(event, PutOff):
+                self.put_off += event.batch.src.tolist() if event.batch.family == 4 else event.batch.src[:, 0].tolist()
+            elif isinstance(event, Closed):
+                joined = [window for window in self.open if window.start in event.starts]
+                if joined:
+                    self.inside[event.window] = [number for each in joined for number in self.inside.pop(each)]
+                self.open -= {event.window, *joined}
+                self.closed.append(event.window)
+            elif isinstance(event, Piece):
+                again = self.wall is not None or self.windows.reopens
+                assert again or event.window not in self.closed, "a closed window changed"
+                if self.windows.length is not None:
+                    assert event.window.start <= event.batch.time.min() <= event.batch.time.max() < event.window.end
+                    self.open.add(event.window)
+                src = (event.batch.src if event.batch.family == 4 else event.batch.src[:, 0]).tolist()
+                assert [self.times[number] for number in src] == event.batch.time.tolist()
+                self.inside.setdefault(event.window, []).extend(src)
+
+    def check(self) -> None:
+        windows = self.windows
+        lost = windows.late + windows.stray + windows.repeated
+        assert sum(map(len, self.inside.values())) + windows.waiting + lost == len(self.times), "a packet is lost"
+
+    def finish(self) -> Run:
+        self.take(self.windows.finish())
+        self.check()
+        assert self.windows.waiting == 0
+        assert not self.open, "every window that got packets was closed after them"
+        if self.windows.length is not None and not self.windows.gaps:
+            assert set(self.inside) == set(self.closed), "no other window was closed"
+        assert all(len(set(numbers)) == len(numbers) for numbers in self.inside.values())
+        return self
+
+    def tick(self, seconds: float) -> Run:
+        """Let the clock say that it is so many seconds past noon."""
+        self.take(self.windows.tick(NOON + round(seconds * SECOND)))
+        return self
+
+    @property
+    def starts(self) -> list[int]:
+        """Closed windows in order, counted from noon."""
+        return [(window.start - NOON) // LENGTH for window in self.closed]
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(self.inside[window]) for window in self.closed]
+
+    @property
+    def lost(self) -> tuple[int, int]:
+        return self.windows.late, self.windows.stray
+
+    def by_start(self) -> dict[int, list[int]]:
+        return {window.start: sorted(numbers) for window, numbers in self.inside.items()}
 
 
 MODES: dict[str, dict[str, Any]] = {
     "counts": {},  # what is late is counted
     "reopens": {"reopens": True},
     "revises": {"revises": True},
-    "live": {"wall": lambda: NOON},
+    "live": {"wall": NOON},
 }
 
 
 @target(st.tuples(st.sampled_from(LENGTHS), st.sampled_from([1, 3, 20, 1000]), st.sampled_from(sorted(MODES)), _events))
 def windows(case: tuple[int, int, str, list[tuple[str, Any]]]) -> None:
     length, settle, mode, events = case
-    cut = TumblingWindows(length, settle=settle, **MODES[mode])
-    ledger = Ledger(length, reopens=mode == "reopens")
+    run = Run(length, settle=settle, **MODES[mode])
     for what, value in events:
-        for event in cut.tick(value) if what == "tick" else cut.push((ledger.batch(times_of(value)),)):
-            ledger.take(event)
-    for event in cut.finish():
-        ledger.take(event)
-    assert not ledger.open
-    assert len(ledger.seen) + cut.late + cut.stray + cut.repeated == len(ledger.times)
-    assert not ledger.seen & set(ledger.put_off)
-    assert sum(cut.put_off.values()) <= len(ledger.put_off) == len(set(ledger.put_off))
+        if what == "tick":
+            run.take(run.windows.tick(value))
+        else:
+            run.push(times_of(value))
+    cut = run.finish().windows
+    assert not {number for numbers in run.inside.values() for number in numbers} & set(run.put_off)
+    assert sum(cut.put_off.values()) <= len(run.put_off) == len(set(run.put_off))
     if any(what == "tick" for what, _ in events):
         return
-    if ledger.times and max(ledger.times) - min(ledger.times) <= YEAR and mode != "live":
+    if run.times and max(run.times) - min(run.times) <= YEAR and mode != "live":
         assert cut.stray == 0
-    if ledger.times == sorted(ledger.times) and mode != "live":
+    if run.times == sorted(run.times) and mode != "live":
         assert cut.late == 0
-        assert ledger.closed == sorted(set(ledger.closed))
+        assert run.closed == sorted(set(run.closed))
     if mode == "reopens":
         assert cut.late == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from itertools import chain, pairwise
 from typing import Any
 
@@ -13,113 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from superhosts.core.pairs import PacketBatch, Window
+from fuzz.windows import LENGTH, NOON, YEAR, Run, batch
+from superhosts.core.pairs import Window
 from superhosts.core.units import SECOND
-from superhosts.pipeline.windows import SETTLE, Closed, Event, Jump, Limits, Piece, TumblingWindows, split_by_window
+from superhosts.pipeline.windows import Limits, Piece, TumblingWindows, split_by_window
 
-LENGTH = 300 * SECOND
-NOON = 1_700_000_100 * SECOND  # the start of a window of five minutes
 HOUR = 3600 * SECOND
 DAY = 24 * HOUR
-YEAR = 365 * DAY
 YEARS = 10 * YEAR
 assert NOON % LENGTH == 0
-
-
-def batch(times: Sequence[int], first: int = 0) -> PacketBatch:
-    """Packets at these times; each is known by its source, counted from `first`."""
-    src = np.arange(first, first + len(times), dtype=np.uint32)
-    return PacketBatch(4, src, src, np.array(times, np.int64))
-
-
-class Run:
-    """Pushes lists of times, some of each address family, and keeps what came out: every packet is in one place."""
-
-    def __init__(
-        self,
-        length: int | None = LENGTH,
-        *,
-        settle: int = SETTLE,
-        expect: int | None = None,
-        wall: int | None = None,
-        **options: Any,
-    ) -> None:
-        self.wall = wall  # of live traffic
-        live = {} if wall is None else {"wall": lambda: self.wall}
-        self.windows = TumblingWindows(length, settle=settle, **live, **options)
-        if expect is not None:
-            self.windows.expect(expect)
-        self.times: list[int] = []  # of all packets, by number
-        self.inside: dict[Window, list[int]] = {}  # numbers of packets
-        self.open: set[Window] = set()
-        self.closed: list[Window] = []
-        self.jumps: list[int] = []
-
-    def push(self, *lists: Iterable[int], watermark: int | None = None, size: int = 10**9) -> Run:
-        rows = [list(times) for times in lists]
-        for part in (times[place : place + size] for times in rows for place in range(0, len(times), size)):
-            whole = batch(part, len(self.times))
-            self.times += part
-            four, six = (whole.take(rows) for rows in (whole.src % 7 != 0, whole.src % 7 == 0))
-            wide = np.stack([six.src, six.src], axis=1).astype(np.uint64)
-            self.take(self.windows.push((four, PacketBatch(6, wide, wide, six.time)), watermark))
-            self.check()
-        return self
-
-    def take(self, events: Iterable[Event]) -> None:
-        for event in events:
-            if isinstance(event, Jump):
-                self.jumps.append(event.by)
-            elif isinstance(event, Closed):
-                joined = [window for window in self.open if window.start in event.starts]
-                if joined:
-                    self.inside[event.window] = [number for each in joined for number in self.inside.pop(each)]
-                self.open -= {event.window, *joined}
-                self.closed.append(event.window)
-            elif isinstance(event, Piece):
-                again = self.wall is not None or self.windows.reopens
-                assert again or event.window not in self.closed, "a closed window changed"
-                if self.windows.length is not None:
-                    assert event.window.start <= event.batch.time.min() <= event.batch.time.max() < event.window.end
-                    self.open.add(event.window)
-                src = event.batch.src if event.batch.family == 4 else event.batch.src[:, 0]
-                self.inside.setdefault(event.window, []).extend(src.tolist())
-
-    def check(self) -> None:
-        windows = self.windows
-        lost = windows.late + windows.stray + windows.repeated
-        assert sum(map(len, self.inside.values())) + windows.waiting + lost == len(self.times), "a packet is lost"
-
-    def finish(self) -> Run:
-        self.take(self.windows.finish())
-        self.check()
-        assert self.windows.waiting == 0
-        assert not self.open, "every window that got packets was closed after them"
-        if self.windows.length is not None and not self.windows.gaps:
-            assert set(self.inside) == set(self.closed), "no other window was closed"
-        assert all(len(set(numbers)) == len(numbers) for numbers in self.inside.values())
-        return self
-
-    def tick(self, seconds: float) -> Run:
-        """Let the clock say that it is so many seconds past noon."""
-        self.take(self.windows.tick(NOON + round(seconds * SECOND)))
-        return self
-
-    @property
-    def starts(self) -> list[int]:
-        """Closed windows in order, counted from noon."""
-        return [(window.start - NOON) // LENGTH for window in self.closed]
-
-    @property
-    def sizes(self) -> list[int]:
-        return [len(self.inside[window]) for window in self.closed]
-
-    @property
-    def lost(self) -> tuple[int, int]:
-        return self.windows.late, self.windows.stray
-
-    def by_start(self) -> dict[int, list[int]]:
-        return {window.start: sorted(numbers) for window, numbers in self.inside.items()}
 
 
 def grouped(times: list[int], length: int = LENGTH) -> dict[int, list[int]]:
