@@ -64,13 +64,14 @@ def prefix_lists(case: tuple[list[str], list[str], list[Edit]]) -> None:
     networks = parse_networks(prefixes, "inner")
     assert [str(network) for network in networks] == prefixes
     for family in (4, 6):
-        ends = [each[at] for each in map(ipaddress.ip_network, (*prefixes, *hosts)) for at in (0, -1)]
-        addresses = [end for end in ends if end.version == family]
-        numbers = [int(address) for address in addresses]
+        known = [each for each in map(ipaddress.ip_network, (*prefixes, *hosts)) if each.version == family]
+        near = {int(each[at]) + more for each in known for at in (0, -1) for more in (-1, 0, 1)}
+        numbers = [number for number in sorted(near) if 0 <= number < 1 << (32 if family == 4 else 128)]
         packed = [(number >> 64, number & (1 << 64) - 1) for number in numbers]
         column = np.array(numbers, np.uint32) if family == 4 else np.array(packed, np.uint64).reshape(-1, 2)
         found = inside(column, make_table(networks, family)).tolist()
-        assert found == [any(address in network for network in networks) for address in addresses]
+        spans = [(int(each[0]), int(each[-1])) for each in networks if each.version == family]
+        assert found == [any(first <= number <= last for first, last in spans) for number in numbers]
     with fresh_folder() as folder:
         path = folder / "list"
         path.write_bytes(apply("\n".join((*prefixes, "private # ours", "peers:10.0.0.0/8 rule-1")).encode(), changes))

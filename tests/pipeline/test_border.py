@@ -12,7 +12,6 @@ import pytest
 import superhosts as sh
 from commands import Run
 from fleets import SETTINGS
-from superhosts.errors import InputError
 from superhosts.fleet.batch import Task, _fold
 from superhosts.jit.memory import is_out_of_memory
 from superhosts.sources import base
@@ -99,14 +98,6 @@ def test_verbose_shows_the_traceback_of_this_run_alone(run: Run, tmp_path: Path)
     assert "test_border.py" in run("scan", file, "-v", *SCAN).err
     ended = run("scan", file, *SCAN)
     assert (ended.status, "test_border.py" in ended.err) == (3, False)
-
-
-def test_a_scan_in_python_names_the_input(tmp_path: Path) -> None:
-    file = bad(tmp_path / "bad.toy")
-    windows = sh.scan([file, write(tmp_path / "good.pcap", talk("10.0.0.8", 50))])
-    with pytest.raises(InputError, match=r"bad\.toy: internal error \(TypeError") as caught:
-        list(windows)
-    assert isinstance(caught.value.__cause__, TypeError)
 
 
 class OwnError(Exception):

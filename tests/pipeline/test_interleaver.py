@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -153,18 +152,6 @@ def test_warnings_and_errors_come_in_the_order_of_the_files() -> None:
     assert scan.counters.packets == 3
 
 
-def test_without_on_error_the_error_of_a_later_file_comes_in_its_turn() -> None:
-    def fail() -> None:
-        raise InputError("is damaged", file="second")
-
-    second = Recorded("second", 10, [fail])
-    first = Recorded("first", 0, [block(0), partial(wait, second.begun), block(1)])
-    steps: list[Step] = []
-    with pytest.raises(SuperhostsError, match="second: is damaged"):
-        deque(map(steps.append, interleave([first, second], 2)))
-    assert [step.block[0].time[0] for step in steps] == [0, 1]
-
-
 def test_a_stop_leaves_packets_uncounted_whose_turn_has_not_come() -> None:
     read = threading.Event()
     second = Recorded("second", 10, [block(10, 7), read.set])
@@ -175,18 +162,6 @@ def test_a_stop_leaves_packets_uncounted_whose_turn_has_not_come() -> None:
     list(scan)
     assert second.counters.packets == 7
     assert scan.counters.packets <= 8
-
-
-def test_leaving_the_loop_ends_all_readers() -> None:
-    endless: list[PacketBlock | Callable[[], Any]] = [block(10, 1 << 16)] * 1000
-    files: list[Source] = [Recorded("left 0", 0, [block(0), *endless]), Recorded("left 1", 10, endless)]
-    steps = iter(interleave(files, 2))
-    next(steps)
-    steps.close()  # type: ignore[attr-defined]
-    for thread in threading.enumerate():
-        if thread.name.startswith("read left"):
-            thread.join(LONG)
-            assert not thread.is_alive()
 
 
 def test_first_packets_are_looked_for_by_several_threads() -> None:

@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from functools import cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from superhosts.core.pairs import HostFormat, PacketBatch, Part, array_to_numbers, numbers_to_array
-from superhosts.core.prefixes import inside, make_table, parse_networks
+from superhosts.core.prefixes import parse_networks
 from superhosts.errors import UsageError
 from superhosts.pipeline.network import LEAST_SHARE, Network
 
@@ -160,18 +159,6 @@ def test_special_ends_are_counted_once(sides: list[str], ways: list[str], count:
     assert (network.counters.special_ends, network.counters.no_inner_end) == (count, 1)
 
 
-@families
-def test_a_result_host_that_is_special_is_a_phantom(family: int) -> None:
-    hosts = numbers_to_array([number(text) for text in SPECIAL[family] + ORDINARY[family]], 128 if family == 6 else 32)
-    expected = [False] * len(SPECIAL[family]) + [True] * len(ORDINARY[family])
-    assert Network(ipv6_prefix=128).monitors(hosts, Part(family)).tolist() == expected
-
-
-def test_a_prefix_is_special_if_all_of_its_addresses_are() -> None:
-    hosts = numbers_to_array([number(text) for text in ("10.1.2.0", "0.0.0.0", "224.0.0.0", "255.255.255.0")], 32)
-    assert Network(ipv4_prefix=24).monitors(hosts, Part()).tolist() == [True, True, False, True]
-
-
 # The word "private"
 
 
@@ -210,62 +197,32 @@ def test_the_sample_is_bounded() -> None:
     assert sum(network.outside._packets.values()) == 2 * 64 * 1000  # both ends, of 64 blocks
 
 
-# Phantoms: hosts of a result that are on the wrong side
+# Phantoms: hosts of a result that are special, or on the wrong side
+
+SPECIAL_OR_NOT = {
+    family: [*((text, False) for text in SPECIAL[family]), *((text, True) for text in ORDINARY[family])]
+    for family in (4, 6)
+}
 
 
-@families
-def test_a_result_host_on_the_wrong_side_is_a_phantom(family: int) -> None:
-    hosts = numbers_to_array([number(HOME[family][0]), number(AWAY[family][0])], 128 if family == 6 else 32)
-    assert whole(family).monitors(hosts, Part(family)).tolist() == [True, False]
-    assert whole(family).monitors(hosts, Part(family, "outer")).tolist() == [False, True]
-    assert Network(ipv6_prefix=128).monitors(hosts, Part(family)).tolist() == [True, True]
-
-
-def test_a_host_prefix_without_inner_addresses_is_not_monitored_as_inner() -> None:
-    network = Network(["2001:db8::1:0/112"])
-    hosts = np.array([number("2001:db8::") >> 64, number("2001:db8:0:1::") >> 64], np.uint64)
-    assert network.monitors(hosts, Part(6)).tolist() == [True, False]
-    assert network.monitors(hosts, Part(6, "outer")).tolist() == [True, True]
-
-
-# Prefix tables
-
-
-def oracle(networks: list, address: int) -> bool:
-    return any(int(n.network_address) <= address <= int(n.broadcast_address) for n in networks)
-
-
-def check(prefixes: list[tuple[int, int]], probes: list[int], family: int) -> None:
-    """Compare a table of (address, length) prefixes with a plain search, at the probes and at every boundary."""
-    bits = 32 if family == 4 else 128
-    networks = [ip_network((a >> (bits - n) << (bits - n) if n else 0, n)) for a, n in prefixes]
-    networks = [n for n in networks if n.version == family]
-    edges = [int(n[i]) + d for n in networks for i in (0, -1) for d in (-1, 0, 1)]
-    asked = [address for address in probes + edges if 0 <= address < 1 << bits]
-    got = inside(numbers_to_array(asked, 32 if family == 4 else 128), make_table(networks, family))
-    assert got.tolist() == [int(oracle(networks, address)) for address in asked]
-
-
-def addresses(bits: int) -> st.SearchStrategy[int]:
-    """Return any addresses, many of which share their first bits."""
-    near = st.builds(lambda top, low: (10 << (bits - 8)) | top << (bits - 24) | low, *[st.integers(0, 255)] * 2)
-    return st.integers(0, (1 << bits) - 1) | near
-
-
-@given(
-    st.lists(st.tuples(addresses(32), st.integers(0, 32) | st.integers(14, 18)), max_size=12), st.lists(addresses(32))
+@pytest.mark.parametrize(
+    ("options", "side", "expected"),
+    [
+        *(({"ipv6_prefix": 128}, "inner", dict(SPECIAL_OR_NOT[family])) for family in (4, 6)),
+        # A prefix is special if all of its addresses are.
+        ({"ipv4_prefix": 24}, "inner", {"10.1.2.0": True, "0.0.0.0": True, "224.0.0.0": False, "255.255.255.0": True}),
+        *(({"inner": INNER[f], "ipv6_prefix": 128}, "inner", {HOME[f][0]: True, AWAY[f][0]: False}) for f in (4, 6)),
+        *(({"inner": INNER[f], "ipv6_prefix": 128}, "outer", {HOME[f][0]: False, AWAY[f][0]: True}) for f in (4, 6)),
+        # A prefix without inner addresses is no inner host.
+        ({"inner": ["2001:db8::1:0/112"]}, "inner", {"2001:db8::": True, "2001:db8:0:1::": False}),
+        ({"inner": ["2001:db8::1:0/112"]}, "outer", {"2001:db8::": True, "2001:db8:0:1::": True}),
+    ],
 )
-def test_ipv4_tables_agree_with_plain_python(prefixes: list[tuple[int, int]], probes: list[int]) -> None:
-    check(prefixes, [*probes, 0, (1 << 32) - 1], 4)
-
-
-@given(
-    st.lists(st.tuples(addresses(128), st.integers(0, 128) | st.integers(14, 18)), max_size=12),
-    st.lists(addresses(128)),
-)
-def test_ipv6_tables_agree_with_plain_python(prefixes: list[tuple[int, int]], probes: list[int]) -> None:
-    # ip_network interprets small integers as IPv4.
-    check([p for p in prefixes if p[0] >> 32], [*probes, 0, (1 << 128) - 1], 6)
+def test_phantoms(options: dict[str, Any], side: str, expected: dict[str, bool]) -> None:
+    family, network = 6 if ":" in next(iter(expected)) else 4, Network(**options)
+    bits = 32 if family == 4 else network.host_bits[6]  # hosts of 64 bits are the high words of addresses
+    hosts = numbers_to_array([number(text) >> (128 - bits if family == 6 else 0) for text in expected], bits)
+    assert network.monitors(hosts, Part(family, side)).tolist() == list(expected.values())
 
 
 # Options

@@ -15,13 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import naive_details as naive
-import superhosts as sh
 from naive_details import ANSWERED, CONVERSATION, RECORD, packed
 from sources.tables.test_logs import real
 from superhosts.errors import InputError
 from superhosts.sources.base import Wants
 from superhosts.sources.open import open_inputs
-from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
+from superhosts.sources.tables.formats import begin_text
 from superhosts.sources.tables.knownlogs import LOGS, ZEEK
 from superhosts.sources.tables.options import TableOptions
 from superhosts.sources.tables.textreader import TextReader
@@ -239,14 +238,6 @@ def test_ends_that_are_mapped_need_not_be_who_opened(tmp_path: Path) -> None:
 
 
 def test_text_that_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, expected, _ = CASES["jsonl"]
-    drawn = Random(3)
-    records = [make(drawn) for _ in range(6)]
-    for how, log in (("json", JSON_LINES), (",", CSV)):
-        data = written(records, how, "table").encode()
-        for step in (1, 2, 3, 5, 8, 13, 64, 200):
-            found = read(TextReader(Drips(data, step), partial(begin_text, "text", log, WANTED)))
-            assert found.details == [expected(record) for record in records]
     monkeypatch.setattr("superhosts.sources.tables.textreader.PIECE_BYTES", 3000)
     drawn = Random(4)
     records = [zeek(drawn) for _ in range(500)]
@@ -387,40 +378,3 @@ def test_real_logs() -> None:
             texts = {key: str(value) for key, value in {**event, **deep}.items()}
             expected.append(naive.of_eve(texts))
     assert read_file(real("suricata-eve.json"), WANTED).details == expected
-
-
-def test_a_scan_of_a_log_counts_what_plain_python_counts(tmp_path: Path) -> None:
-    drawn = Random(12)
-    records = []
-    for _ in range(3000):
-        record = zeek(drawn)
-        record["ts"] = str(1700000000 + drawn.randrange(100))
-        record["id.orig_h"], record["id.resp_h"] = f"10.0.0.{drawn.randrange(9)}", f"192.0.2.{drawn.randrange(250)}"
-        record["proto"], record["id.orig_p"] = drawn.choice(["tcp", "udp"]), str(drawn.randrange(1024, 65536))
-        record["id.resp_p"] = drawn.choice(["53", "80", "443", "8080"])
-        record["conn_state"] = drawn.choice(["SF", "S0", "REJ", "S1", "RSTO"])
-        records.append(record)
-    path = tmp_path / "conn.log"
-    path.write_text(written(records, "\t", "zeek"))
-    answered = {"SF", "S1", "RSTO"}
-
-    def scanned(**asked: object) -> dict[str, int]:
-        (window,) = sh.scan(str(path), inner="10.0.0.0/8", window="all", top=100, **asked)  # type: ignore[arg-type]
-        return {str(row.host): round(row.peers) for row in window}
-
-    def counted(chosen: Callable[[Record], bool], *names: str) -> dict[str, int]:
-        found: dict[str, set[tuple[str | None, ...]]] = {}
-        for record in filter(chosen, records):
-            found.setdefault(str(record["id.orig_h"]), set()).add(tuple(record[name] for name in names))
-        return {host: len(peers) for host, peers in found.items()}
-
-    opened = counted(lambda _: True, "id.resp_h")
-    assert scanned(peers="opened") == opened
-    replied = counted(lambda record: record["conn_state"] in answered, "id.resp_h")
-    assert scanned(peers="answered") == replied
-    assert scanned(peers="unanswered") == {
-        host: opened[host] - replied.get(host, 0) for host in opened if opened[host] > replied.get(host, 0)
-    }
-    assert scanned(count="ports") == counted(lambda _: True, "id.resp_p")
-    https = counted(lambda record: record["proto"] == "tcp" and record["id.resp_p"] == "443", "id.resp_h")
-    assert scanned(proto="tcp", port="443") == https
