@@ -84,8 +84,7 @@ def full_gpu(allocations: int = 0) -> Iterator[None]:
     """Make a GPU, real or simulated, refuse memory after this many allocations."""
     from superhosts.detectors.gpu import driver
 
-    place, name = (device.import_cuda(), "device_array") if device.simulated() else (driver, "allocate")
-    allocate, left = getattr(place, name), [None] * allocations
+    allocate, left = driver.allocate, [None] * allocations
 
     def refuse(*arguments: Any, **named: Any) -> Any:
         if not left:
@@ -94,5 +93,12 @@ def full_gpu(allocations: int = 0) -> Iterator[None]:
         return allocate(*arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, name, refuse)
+        patch.setattr(driver, "allocate", refuse)
         yield
+
+
+def to_gpu(array: Any) -> Any:
+    """Return an array on a GPU as users have it; with the stand-in for the driver, one of ours."""
+    from superhosts.detectors.gpu.launch import to_device
+
+    return to_device(array) if device.simulated() else device.import_cuda().to_device(array)

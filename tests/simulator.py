@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import types
 from numba.cuda.np import numpy_support
 from numba.cuda.simulator import kernel
-from numba.cuda.simulator.kernelapi import FakeCUDAShared
+from numba.cuda.simulator.kernelapi import FakeCUDAModule, FakeCUDAShared
+
+from hostgpu import simulate
 
 
 class Thread(kernel.BlockThread):  # type: ignore[misc]
@@ -33,6 +36,7 @@ class Manager(kernel.BlockManager):  # type: ignore[misc]
     def run(self, grid_point: tuple[int, ...], *args: Any) -> None:
         self._arrivals = threading.Condition()
         self._waiting, self._meetings, self._failed = 0, 0, False
+        self.values: dict[int, Any] = {}
         threads = [
             Thread(lambda: self._f(*args), self, grid_point, point, self._debug)
             for point in np.ndindex(*self._block_dim)
@@ -93,6 +97,20 @@ def _shared_array(self: Any, shape: Any, dtype: Any) -> Any:
         return self._allocations.setdefault((caller.f_code.co_filename, caller.f_lineno), np.empty(shape, kind))
 
 
+def _exchanged(value: Any, other: Callable[[int], int]) -> Any:
+    """Return the value of another thread of the block: numba simulates no warps."""
+    thread: Any = threading.current_thread()
+    values, me = thread._manager.values, thread.threadIdx.x
+    values[me] = value
+    thread.syncthreads()
+    found = values.get(other(me), value)
+    thread.syncthreads()
+    return found
+
+
 def mend() -> None:
+    FakeCUDAModule.shfl_up_sync = lambda _, _mask, value, step: _exchanged(value, lambda me: me - step)
+    FakeCUDAModule.shfl_xor_sync = lambda _, _mask, value, lanes: _exchanged(value, lambda me: me ^ lanes)
     FakeCUDAShared.array = _shared_array
     kernel.BlockManager = Manager
+    simulate()

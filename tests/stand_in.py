@@ -27,6 +27,7 @@ def on_gpu(value: Any) -> Any:
 
 class OnGpu(np.ndarray):
     __cuda_array_interface__: ClassVar[dict[str, Any]] = {}
+    place: ClassVar[Any]  # the stand-in
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=(), **named):
         if out:
@@ -45,6 +46,10 @@ class OnGpu(np.ndarray):
 
     def __deepcopy__(self, memo):
         return self.copy()
+
+    def get(self):
+        self.place.copied += self.size
+        return np.array(self.view(np.ndarray))
 
     def sort(self, axis=-1):
         assert self.ndim == 1, "CuPy sorts one dimension in place, and several slowly"
@@ -68,10 +73,12 @@ class Device:
 class StandIn:
     """NumPy's functions for arrays on a GPU that is the current device."""
 
+    ndarray = OnGpu
     cuda = SimpleNamespace(Device=Device, get_current_stream=lambda: SimpleNamespace(synchronize=lambda: None))
 
     def __init__(self) -> None:
         self.copied = 0  # numbers copied back to main memory
+        OnGpu.place = self
 
     def __getattr__(self, name):
         def call(*arguments, **named):
@@ -85,8 +92,7 @@ class StandIn:
 
     def asnumpy(self, array):
         assert isinstance(array, OnGpu)
-        self.copied += array.size
-        return np.array(array.view(np.ndarray))
+        return array.get()
 
     def lexsort(self, keys):
         assert isinstance(keys, OnGpu), "CuPy takes one array of keys"

@@ -184,10 +184,11 @@ def test_code_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_the_gpu_check_in_the_simulator() -> None:
     """The real kernels, in a process of its own: numba decides on its simulator when it is imported."""
-    launch = "from superhosts.cli import doctor as checks; print(*checks.gpu_check('16KiB'))"
+    launch = "import simulator; simulator.mend(); from superhosts.cli import doctor as checks;"
+    launch += "print(*checks.gpu_check('16KiB'))"
     ended = subprocess.run(
         [sys.executable, "-c", launch],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
         check=False,

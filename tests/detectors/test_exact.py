@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import naive
-from gpus import Driver, machine_with
+from gpus import Driver, machine_with, to_gpu
 from stand_in import OnGpu, StandIn
 from superhosts import Cbaa, load
-from superhosts.core.device import cuda_problem, import_cuda, simulated
+from superhosts.core.device import cuda_problem, simulated
 from superhosts.core.pairs import array_to_numbers, numbers_to_array
 from superhosts.detectors.engines.base import Tuning
 from superhosts.detectors.exact import Exact as UntunedExact
@@ -243,7 +243,7 @@ def test_of_several_gpus_it_uses_the_first(gpu):
 def test_with_a_simulated_gpu_the_cpu_does_the_work():
     numbers = np.arange(9, dtype=np.uint32)
     exact = Exact(device="cuda")
-    exact.update(import_cuda().to_device(numbers), numbers)
+    exact.update(to_gpu(numbers), numbers)
     assert (exact.device, exact.gpu, exact.top(1).peers.tolist()) == ("cuda:0", None, [1])
 
 

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
+from gpus import to_gpu
 from superhosts.core import device
 from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
+from superhosts.core.pairs import as_words
 from superhosts.detectors.cbaa import addressing
 from superhosts.detectors.engines.base import GpuTuning, Tuning
 from superhosts.lab.rivals import dcds, gse, spreadsketch, vbfa
-from superhosts.lab.rivals.base import as_words
 from superhosts.lab.rivals.dcds import Dcds
 from superhosts.lab.rivals.filter import Filter
 from superhosts.lab.rivals.filter import Geometry as FilterGeometry
@@ -227,8 +228,8 @@ def test_columns_on_a_gpu(case):
     assert searched(on_gpu, threshold) == expected
     assert on_gpu.super_hosts(threshold).to_dict() == on_cpu.super_hosts(threshold).to_dict()  # Counters are reset.
     assert on_gpu.estimate(int(hosts[0])) == on_cpu.estimate(int(hosts[0]))
-    cuda, before = device.import_cuda(), on_gpu.arrays()["bits"]
-    on_gpu.update(cuda.to_device(hosts[:50]), cuda.to_device(peers[:50]))  # repeats known pairs, from the GPU
+    before = on_gpu.arrays()["bits"]
+    on_gpu.update(to_gpu(hosts[:50]), to_gpu(peers[:50]))  # repeats known pairs, from the GPU
     assert np.array_equal(on_gpu.arrays()["bits"], before)
 
 
@@ -310,14 +311,13 @@ def test_the_sets_and_answers_of_gse_grow_on_a_gpu():
 
 @needs_cuda
 def test_pairs_on_a_gpu_and_several_gpus():
-    cuda = device.import_cuda()
     hosts, peers = traffic(150)
     oracle = filled(single := Gse(geometry=SMALL_GSE, device="cpu"), gse_oracle(), hosts, peers)
     for place in ("cpu", "cuda", *(["cuda:0,0"] if device.simulated() else [])):
         rival = Gse(geometry=SMALL_GSE, device=place)
         for start in range(0, 150, 50):
             some = slice(start, start + 50)
-            rival.update(cuda.to_device(hosts[some].copy()), cuda.to_device(peers[some].copy()))
+            rival.update(to_gpu(hosts[some].copy()), to_gpu(peers[some].copy()))
         assert_gse(rival, oracle)
         assert rival.super_hosts(10).to_dict() == single.super_hosts(10).to_dict()
 

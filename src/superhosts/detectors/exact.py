@@ -23,7 +23,7 @@ from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_threads
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.base import Arrays, ArrayShape, is_on_gpu
+from superhosts.detectors.engines.base import Arrays, ArrayShape, to_host
 from superhosts.detectors.hostnames import UNLIMITED
 from superhosts.detectors.lock import locked
 from superhosts.detectors.stored import Kind, Read
@@ -60,15 +60,6 @@ def on_own_gpu(method: Method) -> Method:
         return result
 
     return cast(Method, run)
-
-
-def to_host(array: Any) -> Any:
-    if not is_on_gpu(array):
-        return array
-    if simulated():  # CuPy does not support the arrays of numba's simulator.
-        return array.copy_to_host()
-    cupy = array_module(0)
-    return cupy.asnumpy(cupy.asarray(array))
 
 
 @cache
@@ -253,8 +244,7 @@ class Exact(Detector):
         if len(hosts) <= SCANNED_HOSTS:
             peers = np.array([self._peers_of(host) for host in words], np.int64)
         else:
-            known, counts = self._columns(self._counts())
-            peers = _looked_up(words, known.reshape(len(known), self.host_words).astype(np.uint64), counts)
+            peers = HostTable(*self._columns(self._counts())).peers_of(hosts)
         return SuperHosts.counted(hosts, peers, self.format, sort=False)
 
     def _peers_of(self, words: NDArray[np.uint64]) -> int:
@@ -311,21 +301,38 @@ class Exact(Detector):
             self._append(self._to_own_device(rows))
 
 
-def _looked_up(asked: Rows, known: Rows, peers: NDArray[np.int64]) -> NDArray[np.int64]:
-    if not len(known):
-        return np.zeros(len(asked), np.int64)
-    # Rows of big-endian words compare as bytes do.
-    left, right = (_as_bytes(rows) for rows in (asked, known))
-    order = np.argsort(right)
-    places = np.minimum(np.searchsorted(right, left, sorter=order), len(order) - 1)
-    return np.where(right[order[places]] == left, peers[order[places]], 0)
+class HostTable:
+    """Hosts of any width with their numbers of peers, to be looked up."""
+
+    def __init__(self, hosts: Addresses, peers: NDArray[np.int64]) -> None:
+        order = np.argsort(_sortable(hosts))
+        self._hosts, self._peers = hosts[order], peers[order]
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    @property
+    def pairs(self) -> int:
+        return int(self._peers.sum())
+
+    def peers_of(self, hosts: Addresses) -> NDArray[np.int64]:
+        """Return the peers of given hosts; 0 for one that was never seen."""
+        if not len(self):
+            return np.zeros(len(hosts), np.int64)
+        known, wanted = _sortable(self._hosts), _sortable(hosts)
+        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        return np.where(known[place] == wanted, self._peers[place], 0)
+
+    def at_least(self, threshold: float) -> tuple[Addresses, NDArray[np.int64]]:
+        chosen = self._peers >= threshold
+        return self._hosts[chosen], self._peers[chosen]
 
 
-def _as_bytes(rows: Rows) -> NDArray[Any]:
-    if rows.shape[1] == 1:
-        return rows[:, 0]
-    swapped = np.ascontiguousarray(rows.astype(">u8"))
-    return swapped.view(np.dtype((np.void, 8 * rows.shape[1]))).reshape(-1)
+def _sortable(hosts: Addresses) -> NDArray[np.generic]:
+    """Return hosts as one value each: numbers, or for 128 bits the words as bytes in the order of the numbers."""
+    if hosts.ndim == 1:
+        return hosts
+    return np.ascontiguousarray(hosts.astype(">u8")).view("V16").reshape(-1)
 
 
 # Operations on rows of pairs: pack, group into buckets by host, sort and count.

@@ -16,47 +16,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED, SuperHosts
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.exact import Exact
+from superhosts.detectors.exact import Exact, HostTable
 
 
-class Truth:
-    def __init__(self, hosts: Addresses, peers: NDArray[np.int64]) -> None:
-        self._hosts, self._peers = _sortable(hosts), peers
-        order = np.argsort(self._hosts)
-        self._hosts, self._peers, self._columns = self._hosts[order], peers[order], hosts[order]
-
+class Truth(HostTable):
     @classmethod
     def of(cls, exact: Exact) -> Truth:
         return cls(*exact.counts())
-
-    def __len__(self) -> int:
-        return len(self._peers)
-
-    @property
-    def pairs(self) -> int:
-        return int(self._peers.sum())
-
-    def peers_of(self, hosts: Addresses) -> NDArray[np.int64]:
-        """Return the peers of given hosts; 0 for one that was never seen."""
-        if not len(self._hosts):
-            return np.zeros(len(hosts), np.int64)
-        wanted = _sortable(hosts)
-        place = np.minimum(np.searchsorted(self._hosts, wanted), len(self._hosts) - 1)
-        return np.where(self._hosts[place] == wanted, self._peers[place], 0)
-
-    def at_least(self, threshold: float) -> tuple[Addresses, NDArray[np.int64]]:
-        chosen = self._peers >= threshold
-        return self._columns[chosen], self._peers[chosen]
-
-
-def _sortable(hosts: Addresses) -> NDArray[np.generic]:
-    """Return hosts as one value each: numbers, or for 128 bits the words as bytes in the order of the numbers."""
-    if hosts.ndim == 1:
-        return hosts
-    return np.ascontiguousarray(hosts.astype(">u8")).view("V16").reshape(-1)
 
 
 class Score(NamedTuple):

@@ -14,13 +14,13 @@ from typing import Any
 import numba
 import numpy as np
 
-from superhosts.core.device import simulated
 from superhosts.core.hashing import MASK32, column_hash
 from superhosts.detectors.cbaa.addressing import ADDRESSES, Search, garner_step, remainder, row_of, window_column
 from superhosts.detectors.engines.base import STEPS_PER_HOST
+from superhosts.detectors.gpu.driver import Stream
 from superhosts.detectors.gpu.engine import CudaEngine
 from superhosts.detectors.gpu.kernels import CANDIDATES, FOUND, STEPS, U32, U64, Kernel, Put, answer_shape, draw_of
-from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
+from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 
 # Indexes of the limits of a search. From LIMITS on, they are the maximum of zeros in each slice.
 PREFIX_WORDS, PREFIX_ONES, MAX_STEPS, LIMITS = range(4)
@@ -83,7 +83,7 @@ def make_list_hot(geometry: Any) -> Kernel:
 def make_join(geometry: Any, launch: Launch) -> tuple[Kernel, int]:
     layout, arrays, words, rows = geometry.layout(), geometry.arrays, geometry.words, geometry.rows
     restoring, size, per_slice, slice_bits = len(layout.owns), geometry.edges[1], geometry.edges[-1], layout.slice_bits
-    threads, (head, width) = 8 * launch.team if not simulated() else launch.team, answer_shape(geometry)
+    threads, (head, width) = launch.threads // 2, answer_shape(geometry)
     listed, depths, last, remainders = threads * arrays, arrays + 1, restoring - 1, bool(layout.moduli.any())
     edges, owns, offsets, moduli, factors = layout.edges, layout.owns, layout.offsets, layout.moduli, layout.factors
     # Bits of a column that the array before repeats: none if columns are remainders.

@@ -39,6 +39,7 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry, Search
 from superhosts.detectors.engines.base import Arrays, Counts, Words
+from superhosts.detectors.gpu.driver import Stream
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import (
     CANDIDATES,
@@ -51,7 +52,7 @@ from superhosts.detectors.gpu.kernels import (
     draw_of,
     make_team_sum,
 )
-from superhosts.detectors.gpu.launch import Launch, Stream, cuda, device_function, kernel
+from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 from superhosts.jit.cache import compiled
 
 # Indexes of the limits of a search
@@ -127,7 +128,6 @@ def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, in
         lows = cuda.shared.array(threads, numba.uint64)
         highs = cuda.shared.array(high_size, numba.uint64)
         places = cuda.shared.array(queue_size, numba.uint64)
-        numbers = cuda.shared.array(threads, numba.int32)
         queued = cuda.shared.array(1, numba.int32)
         columns = cuda.local.array(arrays, numba.uint32)
         there = cuda.local.array(arrays, numba.uint64)
@@ -189,13 +189,13 @@ def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, in
                 ones = numba.int32(0)
                 if passes:
                     ones = common_ones(bits, places, i * arrays, (lane, limits[FIRST_WORDS]), lanes)
-                ones = team_sum(ones, numbers)
+                ones = team_sum(ones)
                 passes = passes and ones >= limits[FIRST_ONES]
                 more = numba.int32(0)
                 if passes:
                     words = limits[FIRST_WORDS] + lane, limits[SECOND_WORDS]
                     more = common_ones(bits, places, i * arrays, words, lanes)
-                ones += team_sum(more, numbers)
+                ones += team_sum(more)
                 if lane == 0 and passes and ones >= limits[SECOND_ONES]:
                     slot = np.int64(cuda.atomic.add(answer, CANDIDATES, U64(1)))
                     if slot * 2 + 1 < candidates.shape[0]:
@@ -223,7 +223,6 @@ def make_verify(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
     def verify(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
         ones = cuda.shared.array(3, numba.int32)  # of the third test, of the rest, of the giant columns
         places = cuda.shared.array(size, numba.uint64)
-        numbers = cuda.shared.array(threads, numba.int32)
         me = cuda.threadIdx.x
         count = min(np.int64(answer[CANDIDATES]), candidates.shape[0] // 2)
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
@@ -239,14 +238,14 @@ def make_verify(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     column = giant_column_of(folded, low, array, draw, geometry)
                     places[arrays + array] = place_of(column, folded, draw)
             cuda.syncthreads()
-            found = team_sum(common_ones(bits, places, 0, (me, limits[THIRD_WORDS]), threads), numbers)
+            found = team_sum(common_ones(bits, places, 0, (me, limits[THIRD_WORDS]), threads))
             if me % team == 0:
                 cuda.atomic.add(ones, 0, found)
             cuda.syncthreads()
             passes = ones[0] >= limits[THIRD_ONES]
             if passes:
                 found = common_ones(bits, places, 0, (limits[THIRD_WORDS] + me, words), threads)
-                found = team_sum(found, numbers)
+                found = team_sum(found)
                 if me % team == 0:
                     cuda.atomic.add(ones, 1, found)
                 cuda.syncthreads()
@@ -254,7 +253,7 @@ def make_verify(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
             passes = passes and left <= limits[ZEROS]
             is_big = giants and passes and left < giant_zeros
             if is_big:
-                found = team_sum(common_ones(bits, places, arrays, (me, words), threads), numbers)
+                found = team_sum(common_ones(bits, places, arrays, (me, words), threads))
                 if me % team == 0:
                     cuda.atomic.add(ones, 2, found)
                 cuda.syncthreads()

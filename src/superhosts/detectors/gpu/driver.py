@@ -4,7 +4,7 @@ The packages that offer the same (numba.cuda, CuPy) take longer to import than a
 compile kernels and for arrays with gaps; what runs every time is here. All work is in a GPU's primary context, which
 those packages and CUDA's runtime use too, so memory and streams are shared with them.
 
-Nothing here works in numba's simulator, which has no driver.
+Tests without a GPU put a driver in its place whose memory is main memory (`tests/hostgpu.py`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import wraps
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
-from superhosts.core.device import gpu_count, simulated
+from superhosts.core.device import gpu_count
 from superhosts.core.pairs import Batches
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
@@ -26,21 +25,16 @@ from superhosts.detectors.engines.base import (
     to_host,
 )
 from superhosts.detectors.gpu import driver, kernels
+from superhosts.detectors.gpu.driver import Stream
 from superhosts.detectors.gpu.launch import (
     BoundKernel,
     Kernel,
     Replay,
-    Stream,
     as_device_array,
-    device_array,
     device_zeros,
-    free_memory,
     gpu_of,
     has_own_stream,
     launch_of,
-    make_stream,
-    pinned,
-    set_zero,
     short_key,
     to_device,
 )
@@ -50,19 +44,18 @@ from superhosts.errors import GpuMemoryError
 GROUP_BITS = 5  # log2 of the groups by which pairs are sorted: two slices each in the default cube; 4 and 6 are slower
 # Blocks per multiprocessor, over all groups: so many that only one or two groups are active at a time.
 FILL_BLOCKS = 64
-COUNT_BLOCKS = 1 if simulated() else 16  # blocks per multiprocessor, so that each counts 8 columns of a 128 MiB cube
+COUNT_BLOCKS = 16  # blocks per multiprocessor, so that each counts 8 columns of a 128 MiB cube
 MAX_LAUNCH_PAIRS = 1 << 30  # pairs per launch
 Method = TypeVar("Method", bound=Callable[..., Any])
-_simulator = threading.RLock() if simulated() else None  # It runs one kernel at a time and replaces modules meanwhile.
 
 
 def on_gpu(method: Method) -> Method:
     @wraps(method)
     def run(self: CudaEngine, *arguments: Any) -> Any:
-        if _simulator is None and gpu_count() == 1:
+        if gpu_count() == 1:
             driver.enter(self.gpu)
             return method(self, *arguments)
-        with _simulator or driver.inside(self.gpu):
+        with driver.inside(self.gpu):
             return method(self, *arguments)
 
     return cast(Method, run)
@@ -80,7 +73,7 @@ class CudaEngine(Engine):
     search_type: ClassVar[Any]  # a NamedTuple of the limits of a search, one word each
     names: ClassVar[tuple[str, ...]] = ("bits",)  # names of the arrays, in the order of their memory
     candidate_words: ClassVar[int] = 1  # words per candidate
-    _listed: list[tuple[Any, Any]] | None = None  # launches that are listed instead of made
+    _listed: list[tuple[Kernel, Any]] | None = None  # launches that are listed instead of made
 
     def __init__(self, plan: Plan, gpu: int) -> None:
         super().__init__(plan)
@@ -97,13 +90,10 @@ class CudaEngine(Engine):
             text = f"memory {size}: GPU {gpu} does not have enough free memory; {way}"
             raise GpuMemoryError(text) from None
 
-    def _start(self, kernel: Any, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
+    def _start(self, kernel: Kernel, shape: tuple[int, int], stream: Stream, arguments: Any, kinds: Any = ()) -> None:
         """Launch a kernel. `kinds` identifies the types of its arguments if these vary."""
         if self._listed is not None:
             self._listed.append((kernel, arguments))
-            return
-        if not isinstance(kernel, Kernel):
-            kernel[shape](*arguments)  # the simulator's
             return
         if (kernel, kinds) not in self._bound:
             self._bound[kernel, kinds] = BoundKernel(kernel, self.gpu, arguments)
@@ -120,7 +110,7 @@ class CudaEngine(Engine):
 
     def _needed_kernels(self) -> list[tuple[Kernel, Any]]:
         """Return the kernels that write pairs from host memory and find hosts, with arguments of their types."""
-        listed: list[tuple[Any, Any]] = []
+        listed: list[tuple[Kernel, Any]] = []
         self._listed = listed
         try:
             for hosts, peers in sample_batches(self.geometry.key_bits):
@@ -129,13 +119,13 @@ class CudaEngine(Engine):
             self._launch_search(self.stream)
         finally:
             self._listed = None
-        return [(kernel, arguments) for kernel, arguments in listed if isinstance(kernel, Kernel)]
+        return listed
 
     @on_gpu
     def _allocate(self) -> None:
         geometry = self.geometry
         self._bound: dict[Any, BoundKernel] = {}
-        self.stream = make_stream()
+        self.stream = driver.Stream()
         self.staging = staging_of(self.gpu, self.tuning.gpu.transfer)
         bits = geometry.total_columns * geometry.words
         self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
@@ -149,7 +139,7 @@ class CudaEngine(Engine):
         self._sums: Sums | None = None  # sums of zeros; None after a change
         self.tiles: Any = None
         self.recent: Any = None  # pairs that were written, by their hash; 0 is an empty place
-        self._max_tiled = min(self.tuning.gpu.max_tiled_pairs, free_memory() // 64)
+        self._max_tiled = min(self.tuning.gpu.max_tiled_pairs, driver.free_memory() // 64)
         self._make_answer(self.tuning.gpu.rows, self.tuning.gpu.candidates)
         self.stream.synchronize()
 
@@ -163,8 +153,11 @@ class CudaEngine(Engine):
         self.head, self.width = kernels.answer_shape(self.geometry)
         memory = device_zeros(limits + self.head + rows * self.width, np.uint64, self.stream)
         listed = device_zeros(self.candidate_words * candidates, np.uint64, self.stream)
-        asked, asked_host = device_zeros(2 * rows, np.uint64, self.stream), pinned(2 * rows, np.uint64)
-        question, answer = pinned(limits + self.head, np.uint64), pinned(self.head + rows * self.width, np.uint64)
+        asked, asked_host = device_zeros(2 * rows, np.uint64, self.stream), driver.pinned(2 * rows, np.uint64)
+        question, answer = (
+            driver.pinned(limits + self.head, np.uint64),
+            driver.pinned(self.head + rows * self.width, np.uint64),
+        )
         question[:] = 0
         # Assign only after every allocation succeeded: if one fails, the old arrays remain consistent.
         self.question, self.limits = memory[: limits + self.head], memory[:limits].view(np.int64)
@@ -250,8 +243,8 @@ class CudaEngine(Engine):
             if self.recent is None:
                 self.recent = device_zeros(1 << self.launch.fill_recent_bits, np.uint64, self.stream)
             tiles = pairs // size + 1
-            starts = device_array((tiles, (1 << self.group_bits) + 1), np.int32)
-            self.tiles = device_array(tiles * size, np.uint64), starts
+            starts = driver.allocate((tiles, (1 << self.group_bits) + 1), np.int32)
+            self.tiles = driver.allocate(tiles * size, np.uint64), starts
         return len(self.tiles[1]) * size
 
     def _write_tiled(self, hosts: Any, peers: Any, stream: Stream) -> None:
@@ -274,7 +267,7 @@ class CudaEngine(Engine):
     @on_gpu
     def clear(self) -> None:
         self.staging.synchronize()
-        set_zero(self.memory, self.stream)
+        self.memory.set_zero(self.stream.handle)
         self._forget_recent()
         self.stream.synchronize()  # The next pairs may arrive on another stream.
         self._sums = None
@@ -289,7 +282,7 @@ class CudaEngine(Engine):
                 other.flush()
             memory = other.memory
         else:
-            memory = device_array(len(self.memory), np.uint64)
+            memory = driver.allocate(len(self.memory), np.uint64)
             self._send(other.arrays(), memory)
         self._merge_words(self.memory, memory)
         self._sums = None
@@ -297,7 +290,7 @@ class CudaEngine(Engine):
     def _merge_words(self, into: Any, other: Any) -> None:
         """OR the columns, which come first, keep the maximum of each label, and wait."""
         threads = self.launch.threads // 2
-        blocks = 2 if simulated() else -(-len(into) // (threads * kernels.MERGED_TOGETHER))
+        blocks = -(-len(into) // (threads * kernels.MERGED_TOGETHER))
         arguments = into, other, len(self.words)
         self._start(kernels.make_merge(threads), (blocks, threads), self.stream, arguments)
         self.stream.synchronize()
@@ -319,7 +312,7 @@ class CudaEngine(Engine):
     def _forget_recent(self) -> None:
         """Forget which pairs were written, because they are no longer there."""
         if self.recent is not None:
-            set_zero(self.recent, self.stream)
+            self.recent.set_zero(self.stream.handle)
 
     # Queries
 

@@ -11,8 +11,8 @@ recent pairs and drop their repeats, which does not change the result: the first
 that serves one or two groups at a time and so finds most repeats even among millions of flows.
 
 Indexes are deliberately unsigned 32-bit integers: numba then omits the checks for negative values, and address
-arithmetic takes half the instructions. Arithmetic that wraps around is in compiled scalar functions, because the
-simulator runs everything else as plain Python.
+arithmetic takes half the instructions. Arithmetic that wraps around is in compiled scalar functions, because tests
+run everything else as plain Python.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from typing import Any
 import numba
 import numpy as np
 
-from superhosts.core.device import simulated
 from superhosts.core.hashing import MASK32, fold, mangle32, mangle64, mangle128
 from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 from superhosts.jit.cache import compiled
@@ -104,7 +103,7 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
     threads, items = launch.threads, launch.items
     size = threads * items
     recent_bits, remembered = launch.tile_recent_bits, 1 << launch.tile_recent_bits
-    team, shuffles = launch.team, not simulated()
+    team = launch.team
 
     def tiles(hosts: Any, peers: Any, out: Any, starts: Any, key: Any) -> None:
         recent = cuda.shared.array(remembered, numba.uint64)
@@ -124,15 +123,13 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
             for j in range(items):
                 i = U32(tile * U32(size) + U32(j * threads) + me)
                 ranks[j] = -1
-                host, peer, repeats = U32(0), U32(0), False
+                host, peer = U32(0), U32(0)
                 if i < count:
                     host, peer = hosts[i], peers[i]
-                if shuffles:  # In a train of packets, a pair equals that of the thread before in the same warp.
-                    host_before = cuda.shfl_up_sync(0xFFFFFFFF, numba.int32(host), 1)
-                    peer_before = cuda.shfl_up_sync(0xFFFFFFFF, numba.int32(peer), 1)
-                    repeats = host_before == numba.int32(host) and peer_before == numba.int32(peer)
-                elif U32(0) < i < count:  # The simulator has no warps.
-                    repeats = hosts[i - U32(1)] == host and peers[i - U32(1)] == peer
+                # In a train of packets, a pair equals that of the thread before in the same warp.
+                host_before = cuda.shfl_up_sync(0xFFFFFFFF, numba.int32(host), 1)
+                peer_before = cuda.shfl_up_sync(0xFFFFFFFF, numba.int32(peer), 1)
+                repeats = host_before == numba.int32(host) and peer_before == numba.int32(peer)
                 if i < count and not (repeats and me % U32(team) > U32(0)):
                     pair = U64(host) << U64(32) | U64(peer)
                     place = U32(recent_place(host, peer, recent_bits))
@@ -203,24 +200,16 @@ def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
 def make_team_sum(lanes: int) -> Any:
     """Return the device function that adds up the numbers of `lanes` adjacent threads. All of a block must call it.
 
-    Every thread receives the sum. `numbers` is shared memory of one integer per thread, which the simulator needs.
+    Every thread receives the sum.
     """
     steps = tuple(1 << bit for bit in range((lanes - 1).bit_length()))
 
-    def add_up(number: Any, numbers: Any) -> Any:
+    def add_up(number: Any) -> Any:
         for step in steps:
             number += cuda.shfl_xor_sync(0xFFFFFFFF, number, step)
         return number
 
-    def add_up_simulated(number: Any, numbers: Any) -> Any:  # The simulator has no warps.
-        me = cuda.threadIdx.x
-        first = me - me % lanes
-        cuda.syncthreads()
-        numbers[me] = number
-        cuda.syncthreads()
-        return numbers[first : first + lanes].sum()
-
-    return device_function(add_up_simulated if simulated() else add_up)
+    return device_function(add_up)
 
 
 @cache
@@ -231,7 +220,6 @@ def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
     team_sum = make_team_sum(team)
 
     def count(bits: Any, zeros: Any) -> None:
-        numbers = cuda.shared.array(threads, numba.int32)
         read = cuda.local.array(batch, numba.uint64)
         mine, member = cuda.threadIdx.x // team, U32(cuda.threadIdx.x % team)
         first, total = U32(cuda.blockIdx.x * teams), U32(zeros.shape[0])
@@ -247,7 +235,7 @@ def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
                             read[ahead] = bits[U32(column * U32(words) + word)]
                     for ahead in range(batch):
                         found += numba.int32(cuda.popc(read[ahead]))
-            found = team_sum(found, numbers)
+            found = team_sum(found)
             if member == U32(0) and column < total:
                 zeros[column] = rows - found
             first = U32(first + U32(cuda.gridDim.x * teams))
@@ -264,7 +252,6 @@ def make_sum_zeros(edges: tuple[int, ...], launch: Launch) -> tuple[Kernel, int]
     team_sum = make_team_sum(team)
 
     def sum_zeros(zeros: Any, sums: Any) -> None:
-        numbers = cuda.shared.array(threads, numba.int64)
         total = cuda.shared.array(1, numba.int64)
         first = cuda.blockIdx.x // arrays * edges[arrays]
         array, me = cuda.blockIdx.x % arrays, cuda.threadIdx.x
@@ -274,7 +261,7 @@ def make_sum_zeros(edges: tuple[int, ...], launch: Launch) -> tuple[Kernel, int]
         mine = np.int64(0)
         for column in range(first + edges[array] + me, first + edges[array + 1], threads):
             mine += zeros[column]
-        mine = team_sum(mine, numbers)
+        mine = team_sum(mine)
         if me % team == 0:
             cuda.atomic.add(total, 0, mine)
         cuda.syncthreads()

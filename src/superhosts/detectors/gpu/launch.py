@@ -10,8 +10,8 @@ A launch through numba costs about fifty microseconds, half the time of a whole 
 therefore launches machine code through the driver, and `Replay` records a fixed sequence of launches and copies as a
 CUDA graph, which one call starts.
 
-Under numba's simulator, which tests use, a kernel's threads are Python threads. Blocks are tiny there, arrays are
-numba's, streams do nothing, and `Replay` runs its sequence again instead of recording it.
+Tests without a GPU have a stand-in for the driver (`tests/hostgpu.py`). Its memory is main memory, and its launches run
+kernels as Python, in numba's simulator.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from pathlib import Path
 from types import CellType, FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.device import gpu_count, import_cuda, simulated
+from superhosts.core.device import gpu_count, import_cuda
 from superhosts.core.hashing import Key
 from superhosts.detectors.gpu import driver
+from superhosts.detectors.gpu.driver import Stream
 from superhosts.jit.cache import cache_folder, compiled, digest_of, load_stamped, save_stamped, stamp_of
 from superhosts.jit.compilation import compiling
 
@@ -42,20 +42,16 @@ NAME_END = b"\0"  # between the name of a kernel and its machine code in a file
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 Compiler = Callable[[FunctionType, tuple[Any, ...]], tuple[str, bytes]]
 
-# What kernels call `cuda`. In the simulator they run as Python, so there it is numba's module from the start.
-cuda: Any = import_cuda() if simulated() else ModuleType("numba.cuda")
+cuda: Any = ModuleType("numba.cuda")  # what kernels call `cuda`
 _device_functions: set[Any] = set()
 _lock = threading.RLock()
 
 
 def kernel(function: Callable[..., None]) -> Any:
-    """Return a kernel, which `Kernel` explains. In the simulator it is numba's own."""
-    return cuda.jit(function) if simulated() else Kernel(function)
+    return Kernel(function)
 
 
 def device_function(function: AnyFunction) -> AnyFunction:
-    if simulated():
-        return cast(AnyFunction, cuda.jit(device=True)(function))
     _device_functions.add(function)
     return function
 
@@ -195,13 +191,10 @@ class Launch(NamedTuple):
 # Measured on an H200. A tile of 512 · 7 pairs and 2^11 remembered pairs take 44 of the 48 KiB of shared memory that a
 # block has by default.
 ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=21, team=32, lanes=8)
-IN_SIMULATOR = Launch(2, threads=8, items=3, tile_recent_bits=3, fill_recent_bits=3, team=4, lanes=2)
 
 
 @cache
 def launch_of(gpu: int) -> Launch:
-    if simulated():
-        return IN_SIMULATOR
     return ON_GPU._replace(multiprocessors=driver.attribute(gpu, driver.MULTIPROCESSORS))
 
 
@@ -214,22 +207,6 @@ def short_key(key: Key, key_bits: int, arrays: int) -> Key:
         pair=() if not arrays else key.pair[:3] if key_bits == 0 else key.pair,
         columns=key.columns[: 2 * arrays],
     )
-
-
-class SimulatedStream:
-    """A stream of the simulator, which does everything at once."""
-
-    handle = 0
-
-    def synchronize(self) -> None:
-        """Do nothing."""
-
-
-Stream = driver.Stream | SimulatedStream
-
-
-def make_stream(*, waits_for_default: bool = True) -> Stream:
-    return SimulatedStream() if simulated() else driver.Stream(waits_for_default=waits_for_default)
 
 
 class BoundKernel:
@@ -282,8 +259,7 @@ class Replay:
         self._ran = False
 
     def __call__(self, sequence: Callable[[Stream], None]) -> None:
-        # The first run compiles and loads the kernels, which cannot be recorded; the simulator records nothing.
-        if isinstance(self._stream, SimulatedStream) or not self._ran:
+        if not self._ran:  # The first run compiles and loads the kernels, which cannot be recorded.
             sequence(self._stream)
             self._stream.synchronize()
             self._ran = True
@@ -306,41 +282,20 @@ class Replay:
         return stream.stop_recording()
 
 
-def device_array(shape: int | tuple[int, ...], dtype: Any) -> Any:
-    return import_cuda().device_array(shape, dtype) if simulated() else driver.allocate(shape, dtype)
-
-
-def to_device(array: NDArray[Any]) -> Any:
-    copy = device_array(array.shape, array.dtype)
+def to_device(array: NDArray[Any]) -> driver.DeviceArray:
+    copy = driver.allocate(array.shape, array.dtype)
     copy.copy_to_device(array)
     return copy
 
 
-def device_zeros(count: int, dtype: Any, stream: Stream) -> Any:
-    array = device_array(count, dtype)
-    set_zero(array, stream)
+def device_zeros(count: int, dtype: Any, stream: Stream) -> driver.DeviceArray:
+    array = driver.allocate(count, dtype)
+    array.set_zero(stream.handle)
     return array
 
 
-def set_zero(array: Any, stream: Stream) -> None:
-    if simulated():
-        array.copy_to_device(np.zeros(array.shape, array.dtype))
-    else:
-        array.set_zero(stream.handle)
-
-
-def pinned(count: int, dtype: Any) -> NDArray[Any]:
-    return np.empty(count, dtype) if simulated() else driver.pinned(count, dtype)
-
-
 def is_pinned(array: NDArray[Any]) -> bool:
-    if simulated() or not len(array) or not array.flags.c_contiguous:
-        return False
-    return driver.is_pinned(array.ctypes.data)
-
-
-def free_memory() -> int:
-    return sys.maxsize if simulated() else driver.free_memory()
+    return len(array) > 0 and array.flags.c_contiguous and driver.is_pinned(array.ctypes.data)
 
 
 def has_own_stream(column: Any) -> bool:
@@ -349,7 +304,7 @@ def has_own_stream(column: Any) -> bool:
 
 
 def gpu_of(column: Any) -> int:
-    if simulated() or gpu_count() == 1:
+    if gpu_count() == 1:
         return 0
     return driver.gpu_at(column.__cuda_array_interface__["data"][0])
 
@@ -360,8 +315,6 @@ def is_cupy(column: Any) -> bool:
 
 def as_device_array(column: Any) -> Any:
     """Return an array on a GPU without gaps: ours, or CuPy's as it is, because describing it takes long."""
-    if simulated():
-        return column if column.is_c_contiguous() else to_device(np.ascontiguousarray(column.copy_to_host()))
     waits = has_own_stream(column)
     if is_cupy(column) and not waits and column.flags.c_contiguous:
         return column

@@ -10,18 +10,18 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.core.device import cuda_driver, simulated, start_parallel, thread_count
+from superhosts.core.device import cuda_driver, start_parallel, thread_count
 from superhosts.core.pairs import Addresses, Batches
 from superhosts.core.profile import timed
 from superhosts.detectors.engines.base import TransferSizes, pieces_of
 from superhosts.detectors.gpu import driver
-from superhosts.detectors.gpu.launch import Stream, device_array, is_pinned, make_stream, pinned
+from superhosts.detectors.gpu.driver import Stream
+from superhosts.detectors.gpu.launch import is_pinned
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import call_address
 
@@ -108,8 +108,7 @@ class Piece:
 
     def prepare(self) -> None:
         """Look up all addresses now, so that not every thread does it."""
-        if not simulated():
-            self.parts  # noqa: B018
+        self.parts  # noqa: B018
 
     @cached_property
     def parts(self) -> Parts:
@@ -125,26 +124,16 @@ class Lane:
 
     def __init__(self, gpu: int, part_bytes: int) -> None:
         self._gpu, self._part_bytes = gpu, part_bytes
-        self._buffer = pinned(2 * part_bytes, np.uint8)
-        self._streams = [make_stream(waits_for_default=False) for _ in range(2)]
+        self._buffer = driver.pinned(2 * part_bytes, np.uint8)
+        self._streams = [Stream(waits_for_default=False) for _ in range(2)]
 
     def transfer(self, piece: Piece, first: int, step: int) -> None:
         """Copy every `step`-th part of a piece, starting with part `first`, and wait until all have arrived."""
-        if simulated():
-            self._transfer_simulated(piece, first, step)
-            return
         handles = np.array([stream.handle for stream in self._streams], np.int64)
         buffer = Buffer(self._buffer.ctypes.data, self._part_bytes, handles)
         status = transfer(_calls(), driver.context_of(self._gpu), piece.parts, buffer, first, step)
         if status:
             raise driver.DriverError("a copy", status)
-
-    def _transfer_simulated(self, piece: Piece, first: int, step: int) -> None:
-        size = piece.size
-        columns = [np.concatenate(parts) for parts in zip(*piece.batches, strict=True)]
-        for column, target in zip(columns, piece.targets, strict=True):
-            for start in range(first * size, len(column), step * size):
-                target[start : start + size].copy_to_device(column[start : start + size])
 
 
 def _width(column: Addresses) -> int:
@@ -160,7 +149,7 @@ Process = Callable[[Any, Any, Stream], None]  # works on a piece: hosts, peers, 
 
 class Slot:
     def __init__(self) -> None:
-        self.stream = make_stream()
+        self.stream = Stream()
         self._buffers: dict[int, Any] = {}
         self._views: dict[Any, Any] = {}  # kept because to make one takes as long as to launch a kernel
 
@@ -176,7 +165,7 @@ class Slot:
             size = int(np.prod(shape)) * like.dtype.itemsize
             if len(self._buffers.get(number, ())) < size:
                 # More than needed, so that batches that grow or change their width rarely need a new buffer.
-                self._buffers[number] = device_array(max(1 << 20, 1 << (size - 1).bit_length()), np.uint8)
+                self._buffers[number] = driver.allocate(max(1 << 20, 1 << (size - 1).bit_length()), np.uint8)
                 self._views.clear()
             if len(self._views) >= MAX_VIEWS:
                 self._views.clear()
@@ -201,7 +190,7 @@ class Staging:
     @timed("write", amount=lambda _, staging, batches, process: sum(len(hosts) for hosts, _ in batches))
     def send(self, batches: Batches, process: Process) -> None:
         """Copy batches and call `process` with each piece (part of one batch, or several small ones) and its stream."""
-        with self._lock, self._inside():
+        with self._lock, driver.inside(self._gpu):
             self._busy = True
             if all(is_pinned(column) for columns in batches for column in columns):
                 self._send_pinned(batches, process)
@@ -246,16 +235,13 @@ class Staging:
         return start_parallel(self._transfer, [(piece, first, threads) for first in range(threads)], self._threads)
 
     def _transfer(self, piece: Piece, first: int, step: int) -> None:
-        with self._inside():
+        with driver.inside(self._gpu):
             try:
                 lane = self._idle.pop()
             except IndexError:
                 lane = self._make_lane(self._gpu, self._sizes.part_bytes)
             lane.transfer(piece, first, step)
             self._idle.append(lane)  # A lane whose transfer failed is not reused.
-
-    def _inside(self) -> AbstractContextManager[None]:
-        return nullcontext() if simulated() else driver.inside(self._gpu)
 
     def _next_slot(self) -> Slot:
         """Return the slots in turn, each when the GPU has read its previous piece."""

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from superhosts.core.defaults import MEMORY
 from superhosts.core.device import check_cpu_only, check_device, choose_device
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
-from superhosts.core.pairs import IPV4, Addresses, Part
+from superhosts.core.pairs import IPV4, Addresses, Part, as_words
 from superhosts.core.results import SuperHosts
 from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.arguments import check_no_conflict, check_threads
 from superhosts.detectors.columnsketch import EngineDetector, search_columns
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.engines.base import Counts, Plan, Words, to_host
+from superhosts.detectors.engines.base import Counts, Plan, to_host
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.formulas import SLACK
 from superhosts.detectors.gpu.engine import CudaEngine
@@ -186,12 +186,6 @@ def fold_column(peers: NDArray[np.uint64], key: Key) -> NDArray[np.uint64]:
     for i in range(len(peers)):
         out[i] = fold(peers[i, 0], peers[i, 1], key)
     return out
-
-
-def as_words(hosts: NDArray[np.uint32]) -> Words:
-    words = np.zeros((len(hosts), 2), np.uint64)
-    words[:, 1] = hosts
-    return words
 
 
 def mangled_of(hosts: NDArray[np.uint32], key: Key, *, inverse: bool = False) -> Mangled:

@@ -17,26 +17,17 @@ from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key, fold, mangle32, pair_hash
-from superhosts.core.pairs import Addresses, Batches
+from superhosts.core.pairs import Addresses, Batches, as_words
 from superhosts.core.text import setting
 from superhosts.core.units import format_size
 from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words
 from superhosts.detectors.engines.cpu import recount, unite_columns
 from superhosts.detectors.estimate import Estimate, interval, saturate, saturation_of
 from superhosts.detectors.formulas import check_limits
-from superhosts.detectors.gpu.driver import is_out_of_memory
+from superhosts.detectors.gpu.driver import Stream, is_out_of_memory
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put, answer_shape
-from superhosts.detectors.gpu.launch import (
-    Replay,
-    Stream,
-    cuda,
-    device_array,
-    device_function,
-    kernel,
-    set_zero,
-    to_device,
-)
+from superhosts.detectors.gpu.launch import Replay, cuda, device_function, kernel, to_device
 from superhosts.errors import GeometryError, GpuMemoryError
 from superhosts.jit.cache import compiled
 from superhosts.lab.rivals.base import (
@@ -44,7 +35,6 @@ from superhosts.lab.rivals.base import (
     HostSet,
     Mangled,
     Slots,
-    as_words,
     hosts_in,
     insert,
     is_crowded,
@@ -191,6 +181,19 @@ def measure(mangled: Slots, bits: Words, search: Search, geometry: Geometry, key
     return out
 
 
+def measure_all(engine: Engine, bits: Words, hosts: Slots, search: Search) -> Counts:
+    """Return what `measure` returns, on all threads. Small parts balance the load: hosts that pass take longer."""
+    calls = [
+        (hosts[a:b], bits, search, engine.geometry, engine.key) for a, b in split_evenly(len(hosts), 8 * engine.threads)
+    ]
+    return np.concatenate(run_parallel(measure, calls, engine.threads))
+
+
+def measure_vectors(engine: Engine, bits: Words, mangled: Words) -> Counts:
+    size = engine.geometry.vector
+    return measure_all(engine, bits, mangled[:, 1].astype(np.uint32), Search(size, size, size))[:, None]
+
+
 class CpuGse(Engine):
     """The bit array, the table of recent pairs and the set of hosts, in main memory.
 
@@ -250,18 +253,11 @@ class CpuGse(Engine):
 
     def search(self, search: Search) -> tuple[Words, Counts]:
         hosts = self.known.hosts()
-        counts = self._measure(hosts, search)
+        counts = measure_all(self, self.bits.reshape(-1), hosts, search)
         return as_words(hosts[counts >= 0]), counts[counts >= 0][:, None]
 
     def measure(self, mangled: Words) -> Counts:
-        size = self.geometry.vector
-        return self._measure(mangled[:, 1].astype(np.uint32), Search(size, size, size))[:, None]
-
-    def _measure(self, hosts: Slots, search: Search) -> Counts:
-        common = self.bits.reshape(-1), search, self.geometry, self.key
-        parts = split_evenly(len(hosts), 8 * self.threads)  # Small parts balance the load: hosts that pass take longer.
-        counts = run_parallel(measure, [(hosts[a:b], *common) for a, b in parts], self.threads)
-        return np.concatenate(counts)
+        return measure_vectors(self, self.bits.reshape(-1), mangled)
 
     def zeros(self) -> Counts:
         zeros = np.empty(len(self.bits), np.int32)
@@ -387,17 +383,6 @@ def make_search(geometry: Geometry) -> Kernel:
     return kernel(search)
 
 
-@cache
-def make_measure(geometry: Geometry) -> Kernel:
-    zeros_of, size = make_zeros_of(geometry), geometry.vector
-
-    def measure(hosts: Any, bits: Any, out: Any, key: Any) -> None:
-        for i in range(cuda.grid(1), hosts.shape[0], cuda.gridsize(1)):
-            out[i, 0] = zeros_of(hosts[i, 1], 0, size, bits, key)
-
-    return kernel(measure)
-
-
 class CudaGse(CudaEngine):
     """The bit array, the table of recent pairs (its extra words) and the set of hosts on one GPU."""
 
@@ -435,7 +420,7 @@ class CudaGse(CudaEngine):
 
     def _clear_recent(self) -> None:
         """Empty the table. The value of an empty slot must not be a hash that maps to this slot."""
-        set_zero(self.extra, self.stream)
+        self.extra.set_zero(self.stream.handle)
         self.stream.synchronize()
         self.extra[:1].copy_to_device(np.ones(1, np.uint64))
 
@@ -500,16 +485,9 @@ class CudaGse(CudaEngine):
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
-        if not len(mangled):
-            return np.empty((0, 1), np.int32)
+        """Measure in main memory: only estimates of hosts that are named need it, no search."""
         self.flush()
-        out = device_array((len(mangled), 1), np.int32)
-        team = self.launch.team
-        arguments = to_device(np.ascontiguousarray(mangled)), self.words, out, self.update_key
-        self._start(make_measure(self.geometry), (-(-len(mangled) // team), team), self.stream, arguments)
-        self.stream.synchronize()
-        counts: Counts = out.copy_to_host()
-        return counts
+        return measure_vectors(self, self.words.copy_to_host(), mangled)
 
 
 class Gse(EngineRival):
