@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from superhosts.core.columns.addresses import AddressColumn
 from superhosts.core.columns.column import Column, Text, both_valid, count_of, readable, text_of
 from superhosts.core.columns.hosts import Pairs, blocks_of, hosts_of, integers_of, unmapped_hosts
-from superhosts.core.columns.readers import ColumnData, column_of, not_null
+from superhosts.core.columns.readers import ColumnData, column_of, filled, not_null
 from superhosts.core.device import thread_count
 from superhosts.core.pairs import (
     INT64,
@@ -342,19 +342,15 @@ def _read_list(values: Sequence[Any], name: str) -> Column:
     """Return the integers or texts of a list, in which None and NaN are missing values."""
     valid = not_null(values)
     kinds = set(map(type, values if valid is None else compress(values, valid)))
-
-    def filled(nothing: Any) -> Sequence[Any]:
-        return values if valid is None else [each if ok else nothing for each, ok in zip(values, valid, strict=True)]
-
     if kinds and kinds <= _TEXT:
-        return Column(text_of(filled("")), name, valid)
+        return Column(text_of(filled(values, valid, "")), name, valid)
     if kinds & _TEXT:
         row = next(row for row, each in enumerate(values) if type(each) not in _TEXT and (valid is None or valid[row]))
         shown = printable(repr(values[row]))
         raise UsageError(
             f"{name}, row {row}: {shown} is not text, but other rows are; make all of them text or integers"
         )
-    numbers = filled(0)
+    numbers = filled(values, valid, 0)
     is_wide = kinds <= {int} and bool(numbers) and not -(1 << 63) <= min(numbers) <= max(numbers) < 1 << 63
     for row, value in enumerate(numbers if not kinds <= {int} or is_wide else ()):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):

@@ -26,7 +26,7 @@ from superhosts.core.columns.column import (
     readable,
     text_of,
 )
-from superhosts.core.pairs import Host
+from superhosts.core.pairs import MASK64, Host
 from superhosts.errors import UsageError, import_extra
 
 # The types of what `update` and `estimate_many` accept, for type checkers
@@ -77,7 +77,6 @@ TableData = ArrowStream | ArrowArray | HasColumns | NDArray[np.void] | Mapping[s
 # Python objects. Text that is joined and encoded once is parsed by the compiled parser. Nulls are None, NaN, NaT and
 # whatever else is not equal to itself.
 
-MASK64 = (1 << 64) - 1
 ADDRESS_TYPES = ipaddress.IPv4Address, ipaddress.IPv6Address
 TAKEN = "integers alone, or address text, bytes and ipaddress objects"
 
@@ -87,15 +86,12 @@ def from_objects(values: Sequence[Any], name: str) -> Column:
     rows = np.arange(len(values)) if valid is None else np.flatnonzero(valid)
     kinds = set(map(type, values if valid is None else [values[row] for row in rows.tolist()]))
 
-    def filled(nothing: Any) -> Sequence[Any]:
-        return values if valid is None else [each if ok else nothing for each, ok in zip(values, valid, strict=True)]
-
     if all(issubclass(kind, str) for kind in kinds):
-        return Column(text_of(filled("")), name, valid)
+        return Column(text_of(filled(values, valid, "")), name, valid)
     if all(issubclass(kind, int | np.integer) and kind is not bool for kind in kinds):
-        return Column(_integers(filled(0)), name, valid)
+        return Column(_integers(filled(values, valid, 0)), name, valid)
     if all(issubclass(kind, bytes) for kind in kinds):
-        return Column(text_of(filled(b""))._replace(is_binary=True), name, valid)
+        return Column(text_of(filled(values, valid, b""))._replace(is_binary=True), name, valid)
     return Column(_addresses(values, name, rows.tolist()), name, valid)
 
 
@@ -106,6 +102,11 @@ def not_null(values: Sequence[Any]) -> Flags | None:
         return None
     flags = np.fromiter((not is_null(each) for each in values), bool, len(values))
     return None if flags.all() else flags
+
+
+def filled(values: Sequence[Any], valid: Flags | None, nothing: Any) -> Sequence[Any]:
+    """Return the values with `nothing` in place of each null."""
+    return values if valid is None else [each if ok else nothing for each, ok in zip(values, valid, strict=True)]
 
 
 def is_null(value: Any) -> bool:
