@@ -20,7 +20,6 @@ from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.registry import DETECTORS
 from superhosts.lab.rivals.filter import Geometry as FilterGeometry
 from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
-from traffic import content, near, talk, write
 
 NAMES = ["Cbaa", "Cube", "Dcds", "Detector", "Exact", "Filter", "Gse", "PairSample", "Rgs", "SpreadSketch", "Vbfa"]
 NAMES += ["GeometryError", "InputError", "MergeError", "SketchFileError", "SuperhostsError", "UsageError"]
@@ -53,57 +52,6 @@ def test_import_is_light() -> None:
     assert ended.stdout == "[]\n"
 
 
-# The example of the documents
-
-
-def test_the_example_as_it_is_written(tmp_path: Path) -> None:
-    hosts, peers = pairs()
-    cube = sh.Cube(memory="1MiB", device="auto")
-    cube.update(hosts, peers)
-    other = sh.Cube(memory="1MiB", device="auto")
-    other.update(sh.PairBatch(*pairs(2000, "10.1.2.4")))
-    cube.merge(other)
-    found = cube.super_hosts(threshold=1024)
-    assert [found.hosts.dtype, found.peers.dtype, found.saturated.dtype] == [np.uint32, np.int64, np.bool_]
-    for column in (found.hosts, found.peers, found.peers_low, found.peers_high, found.exact, found.saturated):
-        assert column.shape == (2,)
-    assert found.hosts.tolist() == [0x0A010203, 0x0A010204]
-    rows = list(found)
-    assert [row.host for row in rows] == [ipaddress.ip_address("10.1.2.3"), ipaddress.ip_address("10.1.2.4")]
-    for i, row in enumerate(rows):
-        columns = (found.peers[i], found.peers_low[i], found.peers_high[i], found.exact[i], found.saturated[i])
-        assert (row.peers, row.peers_low, row.peers_high, row.exact, row.saturated) == columns
-        assert row.peers_low <= row.peers <= row.peers_high
-        assert near(row, (3000, 2000)[i])
-    assert cube.estimate("10.1.2.3") == rows[0] == cube.estimate(rows[0].host) == cube.estimate(found.hosts[0])
-    assert len(found) == 2
-    assert "2 hosts" in repr(found)
-
-    cube.save(tmp_path / "a.cube")
-    sketch = sh.load(tmp_path / "a.cube")
-    assert isinstance(sketch, sh.Sketch)
-    estimated = list(sketch.super_hosts(threshold=1024))  # Files do not hold all pairs.
-    assert [row.host for row in estimated] == [row.host for row in rows]
-    assert not any(row.exact for row in estimated)
-    assert list(sketch.estimate("10.1.2.3")) == estimated[:1]
-    assert content(sketch) == content(sh.Sketch.of(cube))
-
-    trace = write(tmp_path / "trace.pcap", talk("10.1.2.3", 1500))
-    seen = 0
-    for window in sh.scan(str(trace), inner="10.0.0.0/8", threshold=1024, window="5m", memory="1MiB"):
-        for item in window:
-            assert str(item.host) == "10.1.2.3"
-            seen += 1
-    assert seen == 1
-
-
-@pytest.mark.parametrize("threshold", [0, -1, 0.5, float("nan")])
-def test_thresholds_below_one(threshold: float) -> None:
-    for detector in (sh.Cube(memory="1MiB"), sh.Exact()):
-        with pytest.raises(sh.UsageError, match="threshold"):
-            detector.super_hosts(threshold)
-
-
 # Arguments
 
 
@@ -111,11 +59,6 @@ SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}  # others do with less
 MAKERS: dict[str, Any] = {
     name: sh.Exact if name == "exact" else partial(kind, SIZES.get(name, "1MiB"), device="cpu")
     for name, kind in DETECTORS.items()
-}
-TINY = {
-    "cube": sh.Geometry(32, 2, 3, 7, 5, 1, 1),
-    "cbaa": CbaaGeometry(8, 3, 8, 1, 3, 6),
-    "cbaa-paper": CbaaGeometry(8, 3, 8, 1, 3, 6, 1),
 }
 
 
@@ -200,18 +143,6 @@ def test_a_geometry_stands_alone(make: Any, geometry: Any, others: dict[str, Any
 def test_sizes_that_are_not_given() -> None:
     assert sh.Cbaa(device="cpu").geometry.memory == 128 << 20
     assert (128 << 20) * 0.99 < sh.Cube(device="cpu").geometry.memory <= 128 << 20
-
-
-def test_arguments_that_nobody_knows() -> None:
-    with pytest.raises(TypeError, match="memroy"):
-        sh.Exact(memroy=3)  # type: ignore[call-arg]
-    assert sh.Exact(key="any key will do").top(1).peers.tolist() == []  # others take one
-
-
-@pytest.mark.parametrize("name", DETECTORS)
-def test_every_detector_runs_on_a_gpu(name: str) -> None:
-    make = sh.Exact if name == "exact" else partial(DETECTORS[name], geometry=TINY[name])
-    assert make(device="cuda:0").device == "cuda:0"
 
 
 # Sketches

@@ -13,8 +13,10 @@ import naive
 from cubes import assert_equal_to_oracle, dense_cube, feed, filled_oracle, random_pairs
 from shapes import SHAPES, Shape, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, ThresholdWarning, UsageError
-from superhosts.core.pairs import numbers_to_array
+from superhosts.core.pairs import Part, numbers_to_array
 from superhosts.detectors.engines.base import Tuning
+from superhosts.fleet.intake import expected_kinds
+from superhosts.pipeline.settings import Settings
 from tuned import tuned
 
 SMALL = Geometry(32, 3, 3, 10, 17, 2, 1, giants=2)  # small enough that everything collides
@@ -141,30 +143,28 @@ def test_saturated_hosts_are_reported_whatever_the_threshold():
     assert found.hosts.tolist() == [int(shape.hosts[0])]
 
 
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        ({"slice_bits": 17}, "slice_bits=17: must be a whole number from 0 to 16"),
-        ({"arrays": 0}, "arrays=0: must be a whole number from 1 to 8"),
-        ({"column_bits": 5}, "column_bits=5"),
-        ({"columns": 1}, "columns=1"),
-        ({"label_bits": 11}, "label_bits=11"),
-        ({"share_bits": -1}, "share_bits=-1"),
-        ({"share_bits": 7}, "share_bits=7: must be a whole number from 0 to 6"),
-        ({"giants": -1}, "giants=-1"),
-        ({"sample_bits": 9}, "sample_bits=9"),
-        ({"turned_lines": 2}, "turned_lines=2"),
-        ({"key_bits": 33}, "key_bits=33: must be 32, 64 or 128"),
-    ],
+ILLEGAL = (
+    ({"slice_bits": 17}, "slice_bits=17: must be a whole number from 0 to 16"),
+    ({"arrays": 0}, "arrays=0: must be a whole number from 1 to 8"),
+    ({"column_bits": 5}, "column_bits=5"),
+    ({"columns": 1}, "columns=1"),
+    ({"label_bits": 11}, "label_bits=11"),
+    ({"share_bits": -1}, "share_bits=-1"),
+    ({"share_bits": 7}, "share_bits=7: must be a whole number from 0 to 6"),
+    ({"giants": -1}, "giants=-1"),
+    ({"sample_bits": 9}, "sample_bits=9"),
+    ({"turned_lines": 2}, "turned_lines=2"),
+    ({"key_bits": 33}, "key_bits=33: must be 32, 64 or 128"),
 )
-def test_illegal_geometries_are_refused_with_the_rule(change, rule):
-    with pytest.raises(GeometryError, match=rule):
-        dense_cube(geometry=SMALL._replace(**change))
 
 
-def test_too_little_memory_is_refused_with_the_least_that_works():
+def test_illegal_geometries_are_refused_with_the_rule():
+    for change, rule in ILLEGAL:
+        with pytest.raises(GeometryError, match=rule):
+            dense_cube(geometry=SMALL._replace(**change))
     with pytest.raises(GeometryError, match=r"too small.*two columns"):
         dense_cube("100B")
+    assert Geometry.for_memory("128MiB") == Geometry(32, 6, 5, 16, 47, 6, 3, giants=1)  # as the documents say
 
 
 @given(st.integers(1 << 13, 1 << 40), st.sampled_from([32, 64, 128]))
@@ -172,10 +172,6 @@ def test_geometry_fills_the_memory_and_never_exceeds_it(memory, bits):
     geometry = Geometry.for_memory(memory, bits)
     assert geometry.memory <= memory
     assert geometry._replace(columns=geometry.columns + 1).memory > memory
-
-
-def test_the_default_geometry_is_that_of_the_documents():
-    assert Geometry.for_memory("128MiB") == Geometry(32, 6, 5, 16, 47, 6, 3, giants=1)
 
 
 def test_updates_that_cannot_be_are_refused():
@@ -191,8 +187,9 @@ def test_updates_that_cannot_be_are_refused():
         cube.update(one)
     with pytest.raises(UsageError, match="device 'tpu'"):
         dense_cube("1MiB", device="tpu")
-    with pytest.raises(UsageError, match="at least 1"):
-        cube.super_hosts(0)
+    for threshold in (0, -1, 0.5, float("nan")):
+        with pytest.raises(UsageError, match=r"threshold .*at least 1"):
+            cube.super_hosts(threshold)
     cube.update(one[:0], one[:0])
     assert len(cube.super_hosts(1)) == 0
 
@@ -274,3 +271,52 @@ def test_a_geometry_may_be_given_as_text(bits):
         Cube(geometry="slices=3", device="cpu")
     with pytest.raises(UsageError, match="memory=1MiB cannot be combined with a geometry"):
         Cube("1MiB", geometry=geometry.spelled, device="cpu")
+
+
+# The text form of a geometry: plan prints it, and every command that makes cubes parses it
+
+TEXT = "slices=8,arrays=4,columns=17,rows=1024,labels=4,share=2"
+SPELLED = Geometry(32, 3, 4, 10, 17, 2, 1)
+
+
+def test_spelling_and_reading() -> None:
+    assert SPELLED.spelled == TEXT
+    assert Geometry.parse(TEXT) == SPELLED
+    assert Geometry.parse("rows=1024, share=2, labels=4, slices=8, columns=17, arrays=4") == SPELLED
+    assert Geometry.parse(TEXT, 128) == SPELLED._replace(key_bits=128)
+    for geometry in (Geometry.for_memory("128MiB"), Geometry.for_traffic("8MiB", flows="20M", threshold=300)):
+        assert Geometry.parse(geometry.spelled) == geometry
+
+
+NONE = (
+    ("128MiB", "'128MiB' is invalid; write it as superhosts plan prints it: slices=64"),
+    (TEXT.replace("share=2", "share=x"), "'share=x' is invalid"),
+    (TEXT.replace("share=2", "share=-2"), "'share=-2' is invalid"),
+    (TEXT.replace("arrays=4", "arrays=0"), "'arrays=0' is invalid"),
+    (TEXT + ",arrays=4", "'arrays=4' is invalid"),
+    (TEXT + ",height=4", "'height=4' is invalid"),
+    ("slices=8,arrays=4,columns=17", "labels, rows, share missing"),
+    (TEXT.replace("rows=1024", "rows=1000"), "rows=1000 must be a power of two"),
+    (TEXT.replace("columns=17", "columns=1"), "columns=1"),
+    (TEXT.replace("arrays=4", "arrays=99"), "arrays=99"),
+)
+
+
+def test_a_geometry_that_is_none() -> None:
+    for text, words in NONE:
+        with pytest.raises(GeometryError, match=words):
+            Settings(geometry=text)
+    for options, words in (({"memory": "64MiB"}, "choose one"), ({"detector": "cbaa"}, 'only with detector="cube"')):
+        with pytest.raises(UsageError, match=words):
+            Settings(geometry=TEXT, **options)
+
+
+def test_settings_make_cubes_of_it() -> None:
+    settings = Settings(geometry=TEXT, ipv6_prefix=128, device="cpu", threads=2)
+    assert settings.make_detector(Part(4, "inner", "any")).geometry == SPELLED
+    wide = settings.make_detector(Part(6, "inner", "any"))
+    assert wide.geometry == SPELLED._replace(key_bits=128)
+    assert settings.cube_memory == wide.geometry.memory > SPELLED.memory
+    assert settings.most_memory == (SPELLED.memory * 3 // 2) + (wide.geometry.memory * 3 // 2) + (2 * 2 * 4 << 20)
+    assert settings.fingerprint != Settings(ipv6_prefix=128).fingerprint
+    assert expected_kinds(settings) != expected_kinds(Settings(ipv6_prefix=128, device="cpu"))

@@ -12,21 +12,22 @@ import superhosts as sh
 from superhosts.detectors.cube.search import all_ones, and_ones, find_places, make_places
 from superhosts.detectors.engines import cpu
 from superhosts.detectors.registry import DETECTORS
+from superhosts.lab.rivals import RIVALS
 
 RNG = np.random.default_rng(7)
 HOSTS = (0x0A000000 + RNG.integers(0, 2000, 60_000)).astype(np.uint32)
 PEERS = RNG.integers(0, 1 << 32, len(HOSTS)).astype(np.uint32)
-SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}
+SIZES = dict.fromkeys(("cbaa", "cbaa-paper", "dcds", "gse", "rgs"), "8MiB")
 
 
 def fed(name: str, **options: Any) -> Any:
-    kind: Any = DETECTORS[name]
+    kind: Any = (DETECTORS | RIVALS)[name]
     made = sh.Exact(device="cpu") if name == "exact" else kind(SIZES.get(name, "4MiB"), device="cpu", **options)
     made.update(HOSTS, PEERS)
     return made
 
 
-@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("name", [*DETECTORS, "dcds", "gse", "rgs"])
 def test_many_are_estimated_as_each_alone(name: str) -> None:
     detector = fed(name)
     asked = np.array([0x0A000000, 5, 0x0A000007, 0x0A000007, 0xFFFFFFFF, 0x0A000100], np.uint32)
@@ -51,25 +52,6 @@ def test_the_number_of_threads_and_hosts_does_not_matter(exact: bool, monkeypatc
     for row in whole[:50]:
         peers = truth[int(row.host)]
         assert row.known_peers == peers if exact else abs(row.known_peers - peers) < 60
-
-
-def test_columns_of_every_kind() -> None:
-    pd, pl, pa = (pytest.importorskip(name) for name in ("pandas", "polars", "pyarrow"))
-    cube = fed("cube")
-    sketch = sh.Sketch.of(cube)
-    texts = ["10.0.0.7", "10.0.0.9", "192.0.2.1"]
-    whole = [cube.estimate(text) for text in texts]
-    numbers = [int(ipaddress.ip_address(text)) for text in texts]
-    columns = [
-        *(texts, tuple(texts), [ipaddress.ip_address(text) for text in texts], np.array(texts), numbers),
-        *(np.array(numbers, np.int64), np.array(numbers, np.uint32)),
-        *(pd.Series(texts), pd.Series(numbers), pl.Series(texts), pl.Series(numbers), pa.array(texts)),
-        cube.estimate(texts),
-    ]
-    for column in columns:
-        assert list(cube.estimate(column)) == whole, column
-        assert list(sketch.estimate(column)) == whole, column
-    assert len(cube.estimate([])) == len(sketch.estimate([])) == 0
 
 
 def test_a_sketch_asks_every_part_for_the_hosts_of_its_family() -> None:

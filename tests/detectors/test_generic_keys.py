@@ -53,55 +53,40 @@ def fed(name: str, keys: str, hosts: Any, peers: Any) -> Detector:
 
 @pytest.mark.parametrize("keys", KINDS)
 @pytest.mark.parametrize("name", HOLDERS)
-class TestLaws:
-    def test_hosts_come_back_as_they_were_given(self, name: str, keys: str) -> None:
-        hosts, peers = traffic(keys)
-        detector, truth = fed(name, keys, hosts, peers), peers_of(hosts, peers)
-        found = {row.host: row.peers for row in detector.super_hosts(300)}
-        expected = {host: count for host, count in truth.items() if count >= 300}
-        if name == "dense":
-            clear = {host for host, count in truth.items() if count >= 360}
-            assert clear <= found.keys() <= {host for host, count in truth.items() if count >= 240}
-            assert all(abs(found[host] - truth[host]) < 0.15 * truth[host] for host in found)
-        else:
-            assert found == expected
-        assert {type(host) for host in found} == {int if keys == "int64" else str}
-        assert detector.super_hosts(300).unnamed == 0
-
-    def test_estimates(self, name: str, keys: str) -> None:
-        hosts, peers = traffic(keys)
-        detector, truth = fed(name, keys, hosts, peers), peers_of(hosts, peers)
-        largest = max(truth, key=lambda host: truth[host])
-        nobody = 42 if keys == "int64" else "nobody"
-        rows = list(detector.estimate_many([nobody, largest]))
-        assert [row.host for row in rows] == [nobody, largest]
-        assert rows[1] == detector.estimate(largest)
-        assert abs(rows[1].known_peers - truth[largest]) <= (0.1 * truth[largest] if name == "dense" else 0)
-        assert rows[0].known_peers < 300
-        again = detector.estimate_many(detector.super_hosts(300))
-        assert {row.host for row in again} == {row.host for row in detector.super_hosts(300)}
-        if detector.name == "cube" and name == "dense":
-            assert len(detector.columns_of(largest)) > 1
-
-    def test_rows_have_no_family(self, name: str, keys: str) -> None:
-        detector = fed(name, keys, *traffic(keys))
-        row = detector.top(1)[0]
-        assert row.family is None
-        columns = detector.top(1).to_dict()
-        assert columns["family"] == [None]
-        assert columns["host"] == [row.host]
-        table = detector.top(5).to_arrow()
-        assert str(table.schema.field("host").type) == ("int64" if keys == "int64" else "string")
-        assert table["family"].null_count == len(table)
-        assert table["host"].to_pylist() == [row.host for row in detector.top(5)]
-
-    def test_pickles_of_formats_and_results_hold_no_key(self, name: str, keys: str) -> None:
-        detector = fed(name, keys, *traffic(keys))
-        assert detector._text_key is not None
-        for each in (detector.format, detector.top(3)):
-            data = pickle.dumps(each)
-            assert not any(int(word).to_bytes(8, "little") in data for word in detector._text_key)
-            assert pickle.loads(data) == each
+def test_hosts_come_back_as_they_were_given(name: str, keys: str) -> None:
+    hosts, peers = traffic(keys)
+    detector, truth = fed(name, keys, hosts, peers), peers_of(hosts, peers)
+    rows = detector.super_hosts(300)
+    found, expected = {row.host: row.peers for row in rows}, {host: n for host, n in truth.items() if n >= 300}
+    if name == "dense":
+        clear = {host for host, count in truth.items() if count >= 360}
+        assert clear <= found.keys() <= {host for host, count in truth.items() if count >= 240}
+        assert all(abs(found[host] - truth[host]) < 0.15 * truth[host] for host in found)
+    else:
+        assert found == expected
+    assert {type(host) for host in found} == {int if keys == "int64" else str}
+    assert rows.unnamed == 0
+    # Estimates
+    largest, nobody = max(truth, key=lambda host: truth[host]), 42 if keys == "int64" else "nobody"
+    none, one = detector.estimate_many([nobody, largest])
+    assert [none.host, one.host] == [nobody, largest]
+    assert one == detector.estimate(largest)
+    assert abs(one.known_peers - truth[largest]) <= (0.1 * truth[largest] if name == "dense" else 0)
+    assert none.known_peers < 300
+    assert {row.host for row in detector.estimate_many(rows)} == {row.host for row in rows}
+    assert (len(detector.columns_of(largest)) > 1) == (name == "dense")
+    # Tables: such hosts have no family.
+    columns, table = detector.top(1).to_dict(), detector.top(5).to_arrow()
+    assert (columns["family"], columns["host"], detector.top(1)[0].family) == ([None], [largest], None)
+    assert str(table.schema.field("host").type) == ("int64" if keys == "int64" else "string")
+    assert table["family"].null_count == len(table)
+    assert table["host"].to_pylist() == [row.host for row in detector.top(5)]
+    # Pickles of formats and results hold no key.
+    assert detector._text_key is not None
+    for each in (detector.format, detector.top(3)):
+        data = pickle.dumps(each)
+        assert not any(int(word).to_bytes(8, "little") in data for word in detector._text_key)
+        assert pickle.loads(data) == each
 
 
 def test_the_smallest_and_largest_integers() -> None:
@@ -166,36 +151,25 @@ def test_memory_counts_names() -> None:
     assert cube.memory < before + 2048 * 5 // 4 * (255 + 51) * 2
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[str, Any, Any]] = {
     "hosts are text, but this detector has keys": ("int64", ["a"], ["b"]),
     "hosts are integers, but this detector has keys": ("text", [1], ["b"]),
     "1 host but 2 peers": ("text", ["a"], ["b", "c"]),
     r"9223372036854775808 does not fit: keys=\"int64\" takes integers from": ("int64", [1, 1 << 63], [1, 2]),
     "row 1: 1.5 is ": ("int64", [1, 1.5], [1, 2]),
     "row 0: True is ": ("int64", [True], [1]),
+    "hosts, row 2: 9223372036854775808 does not fit": ("int64", *[np.array([1, 2, 1 << 63], np.uint64)] * 2),
+    "row 1: NaN": ("int64", np.array([1.0, np.nan]), np.array([1, 2])),
 }
 
 
-@pytest.mark.parametrize("reason", REFUSED)
-def test_what_is_no_pair_of_keys(reason: str) -> None:
-    keys, hosts, peers = REFUSED[reason]
-    cube = make("cube", keys)
-    with pytest.raises(UsageError, match=reason):
-        cube.update(hosts, peers)
-
-
-def test_integers_beyond_int64_name_their_row() -> None:
-    numbers = np.array([1, 2, 1 << 63], np.uint64)
-    with pytest.raises(UsageError, match="hosts, row 2: 9223372036854775808 does not fit"):
-        make("cube", "int64").update(numbers, numbers)
-    with pytest.raises(UsageError, match="row 1: NaN"):
-        make("cube", "int64").update(np.array([1.0, np.nan]), np.array([1, 2]))
-
-
-@pytest.mark.parametrize("host", ["a", None, 1.5, 1 << 63])
-def test_what_is_no_integer_key(host: object) -> None:
-    with pytest.raises(UsageError, match="takes integers from"):
-        make("cube", "int64").estimate(host)  # type: ignore[arg-type]
+def test_what_is_no_pair_of_keys() -> None:
+    for reason, (keys, hosts, peers) in REFUSED.items():
+        with pytest.raises(UsageError, match=reason):
+            make("cube", keys).update(hosts, peers)
+    for host in ("a", None, 1.5, 1 << 63):
+        with pytest.raises(UsageError, match="takes integers from"):
+            make("cube", "int64").estimate(host)  # type: ignore[call-overload]
 
 
 def test_arguments() -> None:

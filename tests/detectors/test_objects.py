@@ -67,12 +67,6 @@ def test_a_union_is_new_and_leaves_its_members_as_they_are(name: str) -> None:
     assert a == whole
 
 
-def test_a_union_of_exact_cubes_counts() -> None:
-    union = small(1, 2) | small(2, 3)
-    assert union.exact
-    assert [row.peers for row in union.super_hosts(1)] == [300, 300, 300]
-
-
 def test_sketches_unite_as_they_merge(tmp_path: Path) -> None:
     a, b = sketch_of(1), sketch_of(2, site="fra", start=5)
     merged = copy.copy(a).merge(b)

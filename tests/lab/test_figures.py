@@ -293,16 +293,6 @@ def test_intervals() -> None:
     assert math.exp(-100 * most_unseen(100)) == pytest.approx(0.05)  # the rule of three
 
 
-def test_intervals_hold_as_often_as_they_say() -> None:
-    """Of 2,000 simulated shares and means, 95 % are held; 5 standard errors are 2.4 %."""
-    random = np.random.default_rng(4)
-    hits = random.binomial(40, 0.9, 2000)
-    held = [low <= 0.9 <= high for low, high in (wilson_interval(int(each), 40) for each in hits)]
-    assert abs(np.mean(held) - 0.95) < 0.024
-    means = [mean_interval(random.normal(7, 2, 4).tolist()) or (0, 0) for _ in range(2000)]
-    assert abs(np.mean([low <= 7 <= high for low, high in means]) - 0.95) < 0.024
-
-
 # Figures of rows: hosts in order, one host over time, the columns of a host.
 
 

@@ -12,9 +12,7 @@ from superhosts import Geometry
 from superhosts.core.pairs import array_to_numbers, numbers_to_array
 from superhosts.core.results import SuperHosts
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.registry import DETECTORS
 from superhosts.lab.experiment import Panel, averages
-from superhosts.lab.rivals import RIVALS
 from superhosts.lab.scores import Estimates, Score, Truth, ask_all, known, percent, score
 
 TINY = Geometry(32, 1, 3, 10, 8, 1, 2)
@@ -122,21 +120,3 @@ def test_means_over_windows_leave_out_those_without_super_hosts():
     assert averages([replace(empty, false=7), replace(first, false=5)])[0].unrated_false == 7
     (nothing,) = averages([empty])
     assert (nothing.ftr, nothing.ftr_error, nothing.coverage, nothing.rated) == (None, None, None, 0)
-
-
-@pytest.mark.parametrize("name", ["cube", "exact", "dcds", "gse", "rgs"])
-def test_many_hosts_are_asked_at_once(name):
-    hosts, peers = small_window()
-    detector = (DETECTORS | RIVALS)[name](**({} if name == "exact" else {"memory": "8MiB"}), device="cpu")
-    detector.update(hosts, peers)
-    exact = Exact()
-    exact.update(hosts, peers)
-    truth = Truth.of(exact)
-    numbers = array_to_numbers(truth.at_least(1)[0])
-    singly = [detector.estimate(number) for number in numbers]
-    together = ask_all(detector, truth, 1)
-    assert len(numbers) == 20
-    assert together.peers.tolist() == [row.peers for row in singly]
-    assert together.low.tolist() == [row.peers_low for row in singly]
-    assert together.high.tolist() == [np.inf if row.peers_high is None else row.peers_high for row in singly]
-    assert together.saturated.tolist() == [row.saturated for row in singly]

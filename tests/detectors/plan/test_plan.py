@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from cubes import dense_cube
 from superhosts.core.units import parse_size
@@ -16,13 +17,14 @@ from superhosts.detectors.cube.search import Store, list_candidates
 from superhosts.detectors.formulas import losing_probability, shape_for, standard_error, unnamed_probability
 from superhosts.detectors.plan.choice import best_sizes, least_memory
 from superhosts.detectors.plan.population import counted_population, load_distribution, population_of
-from superhosts.detectors.plan.prediction import predict
+from superhosts.detectors.plan.prediction import Prediction, predict
 from superhosts.errors import GeometryError, ThresholdWarning, UsageError
 from superhosts.lab.compare import SharedSettings, choose
 from superhosts.lab.plan import plan
 from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts
 
 MIB = 1 << 20
+low_thresholds = pytest.mark.filterwarnings("ignore::superhosts.errors.ThresholdWarning")
 
 
 def test_without_noise_the_standard_error_is_that_of_linear_counting():
@@ -308,34 +310,25 @@ def test_the_lowest_thresholds_are_predicted(threshold):
     assert 0 < expected.total < 0.1
 
 
-@pytest.mark.filterwarnings("ignore::superhosts.errors.ThresholdWarning")
+@low_thresholds
 def test_predictions_agree_with_a_cube():
     """Compare a crowded and a wide cube in four windows of 500,000 flows: 2,070 hosts of 128 peers, 200 of 1024."""
     flows, windows = 500_000, 4
     crowded, wide = Geometry(32, 0, 3, 10, 500, 4, 3), Geometry(32, 0, 3, 12, 1300, 2, 3)
-    errors = {(geometry, threshold): [0, 0, 0] for geometry in (crowded, wide) for threshold in (128, 1024)}
+    errors = {(geometry, threshold): np.zeros(3) for geometry in (crowded, wide) for threshold in (128, 1024)}
     for seed in range(windows):
         traffic = Traffic(flows=flows, packets=flows, super_hosts=50, seed=70 + seed)
         pairs, (hosts, sizes) = window_flows(traffic, 0), window_hosts(traffic, 0)
-        for geometry in (crowded, wide):
+        for (geometry, threshold), seen in errors.items():
             cube = dense_cube(geometry=geometry, device="cpu")
             cube.update(*pairs)
-            for threshold in (128, 1024):
-                true = set(hosts[sizes >= threshold].tolist())
-                found = set(cube.super_hosts(threshold).hosts.tolist())
-                seen = errors[geometry, threshold]
-                errors[geometry, threshold] = [
-                    seen[0] + len(true),
-                    seen[1] + len(true - found),
-                    seen[2] + len(found - true),
-                ]
+            true, found = set(hosts[sizes >= threshold].tolist()), set(cube.super_hosts(threshold).hosts.tolist())
+            seen += len(true), len(true - found), len(found - true)
     for (geometry, threshold), (true, missed, false) in errors.items():
         expected = predict(geometry, flows, threshold)
         assert expected.super_hosts * windows == pytest.approx(true, rel=0.05)
-        # Tolerance: a factor of two, plus twice the standard deviation of a count.
-        for measured, share in ((missed + false, expected.total), (missed, expected.fnr)):
-            count = share * true
-            assert count / 2 - 2 * math.sqrt(count) <= measured <= 2 * count + 2 * math.sqrt(2 * count)
+        assert agrees(expected.total * true, missed + false)
+        assert agrees(expected.fnr * true, missed)
     # The tested rates are not negligible.
     assert predict(crowded, flows, 128).total > 0.09
     assert predict(wide, flows, 128).total > 0.01
@@ -366,3 +359,79 @@ def test_the_size_of_a_file_of_an_exact_window_is_predicted(tmp_path):
     stored = (tmp_path / "a.cube").stat().st_size
     assert 2 / 3 < expected.rows_bytes / stored < 3 / 2
     assert expected.rows_bytes < expected.wire_bytes / 3
+
+
+# Tails of hosts that the planner does not assume, small thresholds, and sampling
+
+WINDOWS = 3
+Column = NDArray[np.uint32]
+
+
+def pareto_window(exponent: float, flows: int, seed: int) -> tuple[Column, Column, Column, NDArray[np.int64]]:
+    """Return distinct pairs of hosts from one peer on, and the hosts with their numbers of peers."""
+    random = np.random.default_rng(seed)
+    sizes = np.minimum(random.random(flows) ** (-1 / exponent), 200_000).astype(np.int64)
+    sizes = sizes[: np.searchsorted(np.cumsum(sizes), flows) + 1]
+    names = random.permutation(1 << 21)[: len(sizes)].astype(np.uint32)
+    hosts = np.repeat(names, sizes)
+    return hosts, random.permutation(len(hosts)).astype(np.uint32), names, sizes
+
+
+def measured_errors(geometry: Geometry, exponent: float, flows: int, threshold: float) -> tuple[int, int, Prediction]:
+    """Return the numbers of true hosts and of errors in some windows, and the prediction for the hosts of the first."""
+    true = wrong = 0
+    counted = counted_population(pareto_window(exponent, flows, 1)[3])
+    for seed in range(1, WINDOWS + 1):
+        hosts, peers, names, sizes = pareto_window(exponent, flows, seed)
+        cube = dense_cube(geometry=geometry)
+        cube.update(hosts, peers)
+        large, found = set(names[sizes >= threshold].tolist()), set(cube.super_hosts(threshold).hosts.tolist())
+        true, wrong = true + len(large), wrong + len(large ^ found)
+    return true, wrong, predict(geometry, counted, threshold)
+
+
+def agrees(expected: float, wrong: int) -> bool:
+    """Return True if a count of errors is within a factor of two of the expected one, plus two standard deviations."""
+    return expected / 2 - 2 * math.sqrt(expected) <= wrong <= 2 * expected + 2 * math.sqrt(2 * expected) + 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [0.9, 1.05, 1.3])
+@pytest.mark.parametrize(("memory", "threshold"), [(MIB, 2), (MIB, 5), (MIB, 10), (MIB // 4, 32), (100_000, 128)])
+@low_thresholds
+def test_predictions_agree_with_cubes_of_other_tails(exponent: float, memory: int, threshold: float) -> None:
+    geometry = Geometry(*best_sizes(memory, 100_000, threshold))
+    true, wrong, expected = measured_errors(geometry, exponent, 100_000, threshold)
+    assert agrees(expected.total * true, wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exponent", [0.9, 1.3])
+@low_thresholds
+def test_predictions_near_the_refusal_depend_on_the_tail(exponent: float) -> None:
+    """The plan assumes a tail of 1.05: 12 %. A tail of 1.3 has nearly twice as many errors, one of 0.9 has fewer."""
+    geometry = Geometry(*best_sizes(100_000, 900_000, 500))
+    true, wrong, expected = measured_errors(geometry, exponent, 900_000, 500)
+    assert expected.total / 1.3 - 2 * math.sqrt(wrong) / true <= wrong / true
+    assert wrong / true <= 1.3 * expected.total + 2 * math.sqrt(wrong) / true
+    planned = predict(geometry, 900_000, 500).total
+    assert expected.total < 0.9 * planned if exponent < 1 else expected.total > 1.5 * planned
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threshold", [2, 5, 10])
+@low_thresholds
+def test_the_law_of_small_thresholds_has_many_small_hosts(threshold: int) -> None:
+    geometry = Geometry(*best_sizes(MIB, 100_000, threshold))
+    true, wrong, _counted = measured_errors(geometry, 1.05, 100_000, threshold)
+    assert agrees(predict(geometry, 100_000, threshold).total * true, wrong)
+
+
+@pytest.mark.parametrize("sample_bits", [1, 5])
+@low_thresholds
+def test_predictions_know_sampling(sample_bits: int) -> None:
+    """At threshold 512, hosts have 256 or 16 written pairs: by the normal law, and by the one for few."""
+    geometry = Geometry(32, 0, 4, 10, 1000, 2, 2, sample_bits=sample_bits)
+    true, wrong, expected = measured_errors(geometry, 1.05, 300_000, 512)
+    assert agrees(expected.total * true, wrong)
+    assert expected.total > 0.8 * math.sqrt(((1 << sample_bits) - 1) / 512)
