@@ -125,6 +125,12 @@ COLUMNS: dict[str, Make] = {
 }
 
 
+OF_SKETCHES = {  # those of hosts that sketches are asked for
+    *("list of int", "list of str", "list of ipaddress", "NumPy str", "integers i8", "integers u4", "Arrow string"),
+    *("pandas objects", "pandas int64", "Polars str", "Polars int"),
+}
+
+
 def counts(detector: sh.Detector) -> dict[str, int | None]:
     return {str(row.host): row.peers for row in detector.top(1000)}
 
@@ -141,7 +147,11 @@ def test_columns_of_every_kind(kind: str) -> None:
     exact.update(make(HOSTS), make(PEERS))
     check(exact, HOSTS, PEERS)
     expected = [counts(exact)[host] for host in HOSTS * 3]  # more than are converted one by one
-    for asked in (exact.estimate_many, exact.estimate, sh.Sketch.of(exact).estimate):
+    for asked in (
+        exact.estimate_many,
+        exact.estimate,
+        *([sh.Sketch.of(exact).estimate] if kind in OF_SKETCHES else []),
+    ):
         assert [row.peers for row in asked(make(HOSTS * 3))] == expected
 
 
