@@ -405,10 +405,12 @@ def test_a_destination_without_a_queue_that_fails_does_not_stop_the_edge() -> No
 def test_a_reopened_window_keeps_its_first_rows() -> None:
     destination, said = Fake(), []
     rows = LocalRows(Destinations([destination]), said.append)
-    first = WindowResult(Window(0, 1), SuperHosts.none(), Sketch(), 0)
+    first = WindowResult(Window(0, 1), SuperHosts.none(), Sketch(), 0, {"title": "no hosts"})
+    first.partial = True
     for _ in range(3):
         rows.add(first)
-    assert [report.window for report in destination.reports] == [first.window]
+    assert [(report.window, report.title) for report in destination.reports] == [(first.window, "no hosts")]
+    assert destination.reports[0].notes == ["partial: interrupted"]
     assert rows.status()["reopened"] == 2
     assert len(said) == 1
 

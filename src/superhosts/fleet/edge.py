@@ -34,12 +34,10 @@ from superhosts.errors import OutputError, UsageError
 from superhosts.fleet.link import Say
 from superhosts.fleet.spool import Spool
 from superhosts.output.destination import Destinations
-from superhosts.output.report import Report, make_rows
-from superhosts.pipeline.builder import WindowResult
+from superhosts.pipeline.builder import WindowResult, report_of
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import Jump
-from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import exports_of
 from superhosts.sources.input import COMPRESSED
@@ -405,10 +403,8 @@ class LocalRows:
                 self._say(f"late packets reopened {name}: the hub counts them, the rows here do not")
             return
         self._reported.append(result.window)
-        details: Any = {"partial": result.partial, "drops": result.drops, "exports": exports}
-        rows = make_rows(result.window, result.found, judge=judge_of(result.sketch.evidence), **details)
         try:
-            self.destinations.write(Report(rows=rows, window=result.window))
+            self.destinations.write(report_of(result, exports))
         except (OSError, OutputError) as error:
             self._say(Notice(f"ROWS NOT WRITTEN: {error}; sketches are sent nevertheless", "rows-not-written", WARNING))
 

@@ -10,7 +10,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from superhosts.core.results import COLUMNS as COLUMNS
 from superhosts.core.results import plain_host
 from superhosts.core.text import counted, printable
 from superhosts.core.times import iso_time, window_span
+from superhosts.sketch.evidence.patterns import judge_of
 
 if TYPE_CHECKING:
     from superhosts.core.pairs import Window
@@ -112,6 +113,23 @@ def make_rows(
         evidence = {} if judge is None else judge.fields(item.host, item.part)
         rows.append(dict(zip(COLUMNS, values, strict=True)) | item.part.marks | marks | evidence)
     return rows
+
+
+def make_report(
+    window: Window | None,
+    found: SuperHosts,
+    words: Mapping[str, Any],
+    sketch: Sketch,
+    *,
+    partial: bool = False,
+    notes: Iterable[str] = (),
+    **marks: Any,
+) -> Report:
+    """Return the report of a window: `words` are those of `search`, `marks` what else `make_rows` takes."""
+    rows = make_rows(window, found, partial=partial, judge=judge_of(sketch.evidence), **marks)
+    revision = marks.get("revision", 1)
+    every = [PARTIAL] * partial + [f"revision {revision}"] * (revision > 1) + [*notes]
+    return Report(rows=rows, window=window, revision=revision, notes=every, **words)
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from superhosts.core.text import counted
 from superhosts.core.units import parse_duration
 from superhosts.detectors.detector import Detector
 from superhosts.errors import UsageError
-from superhosts.output.report import PARTIAL, Report, make_rows, search
+from superhosts.output.report import Report, make_report, search
 from superhosts.pipeline.contacts import Conversations, in_order, with_details
 from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.patterns import Verdict, judge_of
+from superhosts.sketch.evidence.patterns import Verdict
 from superhosts.sketch.evidence.sample import Evidence, OpenSample, compile_rest
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Sampling
@@ -335,23 +335,14 @@ def gathered_memory(threads: int) -> int:
 
 def report_of(result: WindowResult, exports: Sequence[dict[str, Any]] = ()) -> Report:
     """Return the report of a window, with what people should know about it; `exports`: the status of flow exports."""
-    notes = {
-        PARTIAL: result.partial,
-        f"revision {result.revision}": result.revision > 1,
-        counted(result.drops or 0, "packet dropped", "packets dropped"): bool(result.drops),
-    }
-    return Report(
-        rows=make_rows(
-            result.window,
-            result.found,
-            partial=result.partial,
-            revision=result.revision,
-            drops=result.drops,
-            exports=exports,
-            judge=judge_of(result.sketch.evidence),
-        ),
-        window=result.window,
+    return make_report(
+        result.window,
+        result.found,
+        result.words,
+        result.sketch,
+        partial=result.partial,
+        notes=[counted(result.drops, "packet dropped", "packets dropped")] if result.drops else [],
         revision=result.revision,
-        notes=[note for note, holds in notes.items() if holds],
-        **result.words,
+        drops=result.drops,
+        exports=exports,
     )

@@ -23,8 +23,7 @@ from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.output.report import PARTIAL, Report, make_rows, search
-from superhosts.sketch.evidence.patterns import judge_of
+from superhosts.output.report import Report, make_report, search
 from superhosts.sketch.files import SavedSketch, find_in_file, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch
 
@@ -301,13 +300,8 @@ def answer(
     """Return the hosts of a sketch that are asked for. `searched`: the sketch, with some of its hosts alone."""
     window = window or sketch.window
     found, words = search(sketch, selection, next((part.counts for part in sketch.parts), "hosts"), searched)
-    notes = [PARTIAL] if sketch.partial else []
+    notes = []
     if found.unnamed:
         shown = counted(found.unnamed, "host is", "hosts are")
         notes.append(f"{shown} shown as # and a hash: the sketch has not kept the name")
-    return Report(
-        rows=make_rows(window, found, partial=sketch.partial, judge=judge_of(sketch.evidence)),
-        window=window,
-        notes=notes,
-        **words,
-    )
+    return make_report(window, found, words, sketch, partial=sketch.partial, notes=notes)
