@@ -18,7 +18,7 @@ from typing import Any
 from superhosts import __version__
 from superhosts.cli import COMMANDS, DESCRIPTION, FIRST_STEPS
 from superhosts.cli._config import key_of, keys_of_tables
-from superhosts.cli._program import LazyCommand, name_of
+from superhosts.cli._program import Command, Flag, default_of, name_of, panels_of
 
 PROGRAM = "superhosts"
 STATUS = {
@@ -46,7 +46,7 @@ def pages() -> dict[str, str]:
 
 
 def _loaded() -> dict[str, Any]:
-    return {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}
+    return {words: Command(words.split()[-1], entry) for words, entry in COMMANDS.items()}
 
 
 def _overview() -> str:
@@ -70,15 +70,6 @@ def _command_page(words: str, command: Any) -> str:
         lines += [f".SH {panel.upper()}", *(line for each in members for line in _parameter(each))]
     lines += [".SH SEE ALSO", f".BR {PROGRAM} (1)"]
     return _joined(lines)
-
-
-def panels_of(command: Any) -> dict[str, list[Any]]:
-    """Return the arguments and options of a command by the panel of the help that shows them."""
-    panels: dict[str, list[Any]] = {"Arguments": [], "Options": []}
-    for each in command.params:
-        is_argument = each.param_type_name == "argument"
-        panels.setdefault("Arguments" if is_argument else each.rich_help_panel or "Options", []).append(each)
-    return {panel: members for panel, members in panels.items() if members}
 
 
 def _title(page: str, text: str) -> Iterator[str]:
@@ -111,20 +102,9 @@ def _parameter(parameter: Any) -> Iterator[str]:
         yield f"\\fI{_escaped(name_of(parameter))}\\fR"
     else:
         names = ", ".join(f"\\fB{_escaped(name)}\\fR" for name in sorted(parameter.opts, key=len, reverse=True))
-        yield names if parameter.is_flag else f"{names} \\fI{_escaped(str(parameter.metavar))}\\fR"
+        yield names if isinstance(parameter, Flag) else f"{names} \\fI{_escaped(str(parameter.metavar))}\\fR"
     default = default_of(parameter)
     yield _line(str(parameter.help) + (f" Default: {default}." if default else ""))
-
-
-def default_of(parameter: Any) -> str:
-    """Return the default of an option as a person would write it; nothing if it has none."""
-    shown, value = parameter.show_default, parameter.default
-    if isinstance(shown, str):
-        return shown
-    if not shown or parameter.required or value in (None, "", False, [], ()):
-        return ""
-    values = value if isinstance(value, list | tuple) else [value]
-    return ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in values)
 
 
 def _table(title: str, rows: dict[str, str]) -> Iterator[str]:
@@ -234,7 +214,7 @@ def _option_section(parameter: Any) -> Iterator[str]:
         yield f"### `{name_of(parameter)}`"
     else:
         names = ", ".join(sorted(parameter.opts, key=len, reverse=True))
-        yield f"### `{names}`" if parameter.is_flag else f"### `{names} {parameter.metavar}`"
+        yield f"### `{names}`" if isinstance(parameter, Flag) else f"### `{names} {parameter.metavar}`"
     yield ""
     yield _prose(str(parameter.help))
     if default := default_of(parameter):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import forking
 from superhosts.cli import COMMANDS
-from superhosts.cli._program import LazyCommand
+from superhosts.cli._program import Command
 
 
 class Ended(NamedTuple):
@@ -29,8 +29,8 @@ Run = Callable[..., Ended]
 
 @cache
 def parsed_commands() -> dict[str, Any]:
-    """Return every command with its options, as typer parses it, by its full name."""
-    return {words: LazyCommand(words.split()[-1], entry).load() for words, entry in COMMANDS.items()}
+    """Return every command with its options, as click parses it, by its full name."""
+    return {words: Command(words.split()[-1], entry) for words, entry in COMMANDS.items()}
 
 
 def command(*arguments: object) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from superhosts.cli import app
 from superhosts.detectors.cube import Cube

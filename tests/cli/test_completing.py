@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import superhosts as sh
-from commands import parsed_commands, process
+from commands import Run, parsed_commands, process
+from superhosts.cli._completion import usual_values
 from superhosts.cli._options import DETECTORS, MERGED_BY_HUBS
 from superhosts.lab.lineup import ENTRANTS
 
@@ -33,14 +34,15 @@ ALSO_FREE = {  # and options of one word with others
 def ask(shell: str, *words: str) -> list[str]:
     """Return the lines that a shell gets for a command line whose last word is being typed."""
     line = " ".join(["superhosts", *words])
-    asked = {
-        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words))},
-        "zsh": {"_TYPER_COMPLETE_ARGS": line},
-        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-    }[shell]
-    ended = process(env={**os.environ, **asked, "_SUPERHOSTS_COMPLETE": f"complete_{shell}"})
+    asked = {"COMP_WORDS": line, "COMP_CWORD": words[-1] if shell == "fish" else str(len(words))}
+    ended = process(env={**os.environ, **asked, "_SUPERHOSTS_COMPLETE": f"{shell}_complete"})
     assert (ended.status, ended.err) == (0, "")
-    return [line for line in ended.out.splitlines() if line]
+    return ended.out.splitlines()
+
+
+def named(*words: str) -> list[str]:
+    """Return the values that bash gets; files are for itself to find."""
+    return [line.removeprefix("plain,") for line in ask("bash", *words) if line.startswith("plain,")]
 
 
 ASKED: dict[str, tuple[list[str], list[str]]] = {
@@ -67,7 +69,7 @@ ASKED: dict[str, tuple[list[str], list[str]]] = {
 def offered(name: str, option: str, incomplete: str) -> list[str]:
     """Return what is offered for the value of an option; nothing if the shell completes files."""
     (found,) = [each for each in parsed_commands()[name].params if option in each.opts]
-    return [each.value for each in found.shell_complete(None, incomplete)]
+    return [each.value for each in found.shell_complete(None, incomplete) if each.type == "plain"]
 
 
 def test_values_of_options() -> None:
@@ -81,13 +83,17 @@ def test_values_options_and_commands_in_bash() -> None:
         (["sc"], ["scan"]),
         (["scan", "--det"], ["--detector"]),
     ):
-        assert ask("bash", *words) == values
+        assert named(*words) == values
 
 
 def test_the_other_shells_get_the_same_in_their_own_form() -> None:
-    assert ask("fish", "scan", "--exact", "o") == ["on", "off"]
-    assert ask("zsh", "scan", "--exact", "o") == ["""_arguments '*: :(("on\"""", """"off"))\'"""]
-    assert ask("zsh", "scan", "--save", "x") == ["_files"]
+    assert ask("fish", "scan", "--exact", "o") == ["plain,on", "plain,off"]
+    assert ask("zsh", "scan", "--exact", "o") == ["plain", "on", "_", "plain", "off", "_"]
+
+
+def test_files_and_folders_are_left_to_the_shell() -> None:
+    for words, kind in ((["scan", "--key-file", ""], "file"), (["scan", "--save", ""], "dir"), (["scan", ""], "file")):
+        assert ask("bash", *words) == [f"{kind},"]
 
 
 @pytest.mark.slow
@@ -96,10 +102,10 @@ def test_sites_come_from_the_sketches_of_the_command_line(tmp_path: Path) -> Non
         sketch = sh.Sketch.of(sh.Cube("64KiB"))
         sketch.sites = {site}
         sketch.save(tmp_path / f"{site}.cube")
-    assert ask("bash", "hosts", str(tmp_path), "--site", "") == ["ams", "fra"]
-    assert ask("bash", "hosts", str(tmp_path), "--site", "ams,") == ["ams,fra"]
-    assert ask("bash", "hosts", str(tmp_path / "ams.cube"), "--site", "") == ["ams"]
-    assert ask("bash", "hosts", str(tmp_path / "none.cube"), "--site", "") == []
+    assert named("hosts", str(tmp_path), "--site", "") == ["ams", "fra"]
+    assert named("hosts", str(tmp_path), "--site", "ams,") == ["ams,fra"]
+    assert named("hosts", str(tmp_path / "ams.cube"), "--site", "") == ["ams"]
+    assert named("hosts", str(tmp_path / "none.cube"), "--site", "") == []
 
 
 @pytest.mark.slow
@@ -107,9 +113,9 @@ def test_enrolled_sites_come_from_the_state_of_the_hub(tmp_path: Path) -> None:
     pytest.importorskip("nkeys")
     for site in ("ams", "fra"):
         assert process("site", "enroll", site, "--state", tmp_path).status == 0
-    assert ask("bash", "site", "revoke", "--state", str(tmp_path), "") == ["ams", "fra"]
-    assert ask("bash", "hub", "--state", str(tmp_path), "--sites", "ams,f") == ["ams,fra"]
-    assert ask("bash", "site", "revoke", "--state", str(tmp_path / "none"), "") == []
+    assert named("site", "revoke", "--state", str(tmp_path), "") == ["ams", "fra"]
+    assert named("hub", "--state", str(tmp_path), "--sites", "ams,f") == ["ams,fra"]
+    assert named("site", "revoke", "--state", str(tmp_path / "none"), "") == []
 
 
 def test_every_option_offers_values_or_takes_anything() -> None:
@@ -118,7 +124,7 @@ def test_every_option_offers_values_or_takes_anything() -> None:
         for option in command.params:
             is_plain = option.param_type_name == "option" and not getattr(option, "is_flag", False)
             free = str(option.metavar) in FREE or max(option.opts, key=len) in ALSO_FREE
-            if is_plain and not free and option._custom_shell_complete is None:
+            if is_plain and not free and not usual_values(str(option.metavar), option.each.offers):
                 lacking.add((name, option.opts[0]))
     assert lacking == set()
 
@@ -131,7 +137,7 @@ def test_the_names_of_detectors_are_those_of_the_help() -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not here")
 def test_in_bash_itself(tmp_path: Path) -> None:
     """Source the script that the program shows, and let bash complete a word with it."""
-    shown = process(env={**os.environ, "_SUPERHOSTS_COMPLETE": "source_bash"})
+    shown = process(env={**os.environ, "_SUPERHOSTS_COMPLETE": "bash_source"})
     program = tmp_path / "superhosts"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m superhosts "$@"\n')
     program.chmod(0o755)
@@ -145,3 +151,19 @@ def test_in_bash_itself(tmp_path: Path) -> None:
         ["bash", script], capture_output=True, text=True, env={**os.environ, "PATH": path}, check=True
     )
     assert ended.stdout.split() == ["on", "off"]
+
+
+def test_it_is_installed_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for shell, file, start in (
+        ("bash", ".bash_completions/superhosts.sh", ".bashrc"),
+        ("zsh", ".zfunc/_superhosts", ".zshrc"),
+        ("fish", ".config/fish/completions/superhosts.fish", ""),
+    ):
+        monkeypatch.setenv("SHELL", f"/bin/{shell}")
+        for _ in range(2):
+            assert run("--install-completion").status == 0
+        assert (tmp_path / file).read_text() == run("--show-completion").out.removesuffix("\n")
+        assert not start or len((tmp_path / start).read_text().splitlines()) == 2
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    assert run("--install-completion").err.startswith("superhosts: --install-completion: the variable SHELL names tcsh")

@@ -11,7 +11,7 @@ import pytest
 from commands import parsed_commands
 from places import DOCS, ROOT
 from superhosts.cli import COMMANDS
-from superhosts.cli._program import LazyCommand
+from superhosts.cli._program import Command
 
 PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in DOCS.rglob("*.md")))
 # What the hashes of docs/reference/format.md are personalised with.
@@ -44,7 +44,7 @@ def arguments_of(line: str) -> tuple[str, list[str]]:
 def documented() -> list[tuple[str, str, bool]]:
     texts = [(page, (ROOT / page).read_text(encoding="utf-8")) for page in PAGES]
     for name, entry in COMMANDS.items():
-        help = LazyCommand(name.split()[-1], entry).load().help
+        help = Command(name.split()[-1], entry).help
         examples = help[help.index("Example") :].removeprefix("Example:")
         texts.append((f"{name} --help", f"    {examples.strip()}"))
     return [(page, line, inline) for page, text in texts for line, inline in command_lines(text)]

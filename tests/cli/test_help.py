@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from commands import Run, parsed_commands
 from superhosts.cli import COMMANDS, GROUPS
-from superhosts.cli._declaration import fill_paragraphs
+from superhosts.cli._program import fill_paragraphs
 
 NAMES = ["", *GROUPS, *COMMANDS]
 REQUIRED = {  # arguments without which a command cannot be parsed
@@ -54,7 +55,7 @@ def valued_options() -> list[tuple[str, str]]:
 
 
 def text_before_panels(shown: str) -> list[str]:
-    return [line.strip() for line in shown.partition("╭")[0].splitlines()]
+    return [line.strip() for line in re.split(r"\n(Arguments|Options):\n", shown)[0].splitlines()]
 
 
 @pytest.mark.usefixtures("narrow")

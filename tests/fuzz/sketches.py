@@ -16,7 +16,6 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import typer
 import zstandard
 from hypothesis import strategies as st
 
@@ -24,7 +23,6 @@ import superhosts as sh
 from fuzz.mutations import Edit, apply, apply_json, edits, json_edits
 from fuzz.targets import fresh_folder, target
 from superhosts import cli
-from superhosts.cli._program import LazyCommand
 from superhosts.core.pairs import Part, Window
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import MergeError, SketchFileError, UsageError
@@ -166,24 +164,14 @@ def run_command(*arguments: object) -> tuple[int, str]:
     """Run the command line in this process; return its status and all that it has shown."""
     out = io.StringIO()
     given = patch.object(sys, "argv", ["superhosts", *map(str, arguments)])
-    # Typer would make the program and the command anew, which takes longer than to run it.
-    made, loaded = patch.object(cli, "app", parser()), patch.object(LazyCommand, "load", _load)
     shown = contextlib.redirect_stdout(out), contextlib.redirect_stderr(out)
-    with given, made, loaded, shown[0], shown[1], warnings.catch_warnings():
+    with given, shown[0], shown[1], warnings.catch_warnings():
         warnings.simplefilter("ignore")  # tests make errors of them
         try:
             cli.main()
         except SystemExit as end:
             return int(end.code or 0), out.getvalue()
     return 0, out.getvalue()
-
-
-_load = cache(LazyCommand.load)
-
-
-@cache
-def parser() -> Any:
-    return typer.main.get_command(cli.app)
 
 
 COMMANDS = [

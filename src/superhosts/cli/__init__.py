@@ -14,12 +14,13 @@ import errno
 import gc
 import sys
 import warnings
-from typing import Annotated, Any
+from collections.abc import Callable
 
-import typer
+import click
 
 from superhosts import __version__
-from superhosts.cli._program import Entry, Group, add_commands
+from superhosts.cli._completion import install_script, show_script
+from superhosts.cli._program import Entry, Group
 from superhosts.core.notices import as_warning
 from superhosts.core.text import speaking_options
 from superhosts.errors import OutputError, SuperhostsError
@@ -96,38 +97,36 @@ DESCRIPTION = (
 FIRST_STEPS = "Start with: superhosts demo\n\nThen: superhosts scan trace.pcap --inner 10.0.0.0/8"
 
 
-class Program(Group):
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        add_commands(self, COMMANDS, GROUPS)
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        click.echo(f"superhosts {__version__}")
+        ctx.exit()
 
 
-app = typer.Typer(
-    name="superhosts",
-    cls=Program,
+def _at_once(name: str, callback: Callable[..., None], help: str) -> click.Option:
+    """Return an option that does its work alone, instead of a command."""
+    return click.Option(
+        [name], is_flag=True, is_eager=True, expose_value=False, allow_from_autoenv=False, callback=callback, help=help
+    )
+
+
+app = Group(
+    "superhosts",
+    COMMANDS,
+    GROUPS,
     help=DESCRIPTION,
     epilog=FIRST_STEPS,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "SUPERHOSTS"},
+    params=[
+        _at_once("--version", _version, "Print the version."),
+        _at_once("--install-completion", install_script, "Make your shell complete commands, options and values."),
+        _at_once("--show-completion", show_script, "Print the script that does so."),
+    ],
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "SUPERHOSTS",
+        "max_content_width": 100,
+    },
 )
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"superhosts {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _program_options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_version, is_eager=True, allow_from_autoenv=False, help="Print the version."
-        ),
-    ] = False,
-) -> None: ...
 
 
 def main() -> None:

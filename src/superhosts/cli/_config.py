@@ -25,8 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import typer
-from typer.core import TyperArgument
+import click
 
 from superhosts.core.text import printable
 from superhosts.errors import UsageError
@@ -85,7 +84,7 @@ def read_config(path: Path) -> Config:
     return config
 
 
-def use_config(ctx: typer.Context, path: Path | None) -> Path | None:
+def use_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
     """Give the values of a file to a command, as defaults of its options. The callback of `--config`."""
     if path is not None and not ctx.resilient_parsing:
         config, command = read_config(path), str(ctx.info_name)
@@ -108,7 +107,7 @@ def checked(config: Config, command: str, ctx: Any) -> dict[str, tuple[str, Any]
         given = _as_typed(config, place, value, parameters[key])
         try:
             parameters[key].process_value(ctx, given)
-        except typer.BadParameter as error:
+        except click.BadParameter as error:
             raise config.wrong(f"{place} = {_shown(value)}", error.message) from None
         found[str(parameters[key].name)] = (place, given)
     return found
@@ -132,7 +131,7 @@ def keys_of_tables(commands: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 def key_of(parameter: Any) -> str:
     """Return the key of an option or argument in a file: ipv6-prefix."""
-    if isinstance(parameter, TyperArgument):
+    if isinstance(parameter, click.Argument):
         return str(parameter.name)
     return str(max(parameter.opts, key=len)).removeprefix("--")
 

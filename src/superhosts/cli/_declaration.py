@@ -19,24 +19,14 @@ and so how it is checked, unless the option has a check of its own: SIZE, DURATI
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, dataclass_transform, get_args, get_origin
 
-import typer
-
-from superhosts.cli._completion import Values, completion_of
-from superhosts.cli._values import (
-    check_positive_count,
-    named_errors,
-    one_of,
-    parse_seconds,
-    parse_threshold,
-    parse_whole,
-)
+from superhosts.cli._completion import Values
+from superhosts.cli._values import check_positive_count, one_of, parse_seconds, parse_threshold, parse_whole
 from superhosts.core.units import parse_size
 from superhosts.errors import UsageError
 
@@ -58,7 +48,7 @@ class Opt:
     short: str = ""
     shown: str | bool = True  # the default in words; False: none is shown
     is_argument: bool = False
-    callback: Callable[..., Any] | None = None  # of typer, called before the other options are parsed
+    callback: Callable[..., Any] | None = None  # of click, called before the other options are parsed
     panel: str | None = None
     offers: Values | None = None  # what a shell completes, unless the metavar says it
 
@@ -117,49 +107,21 @@ def check_no_conflict(options: object, names: Iterable[str], why: str) -> None:
         raise UsageError(f"{', '.join(given)}: {why}")
 
 
-def _info(name: str, each: Opt, kind: Any) -> Any:
+def read_value(each: Opt, kind: Any, value: Any) -> Any:
+    """Return the value of an option whose field has the type `kind`. Raise UsageError if it is not accepted.
+
+    Text comes from a person, a file or the environment; anything else is a default.
+    """
     plain = next(part for part in get_args(kind) if part is not type(None)) if isinstance(kind, UnionType) else kind
-    callback, parser, check = each.callback, None, each.check
+    if get_origin(plain) is list:
+        return each.check(list(value)) if each.check and value else list(value or ())
+    if not isinstance(value, str):
+        return value
     if plain in (int, float):
-        parser = named_errors(check or (parse_whole if plain is int else parse_threshold))
-    elif get_origin(plain) is list and check is not None:
-        callback = named_errors(check)
-    elif plain is str and callback is None:
-        check = check or CHECKS.get(each.metavar) or (one_of(*each.metavar.split("|")) if "|" in each.metavar else None)
-        callback = None if check is None else named_errors(check, keeps_text=True)
-    said: dict[str, Any] = {
-        "metavar": each.metavar or None,
-        "help": each.help,
-        "callback": callback,
-        "parser": parser,
-        "show_default": each.shown,
-        "is_eager": each.callback is not None,
-        "rich_help_panel": each.panel,
-        "autocompletion": completion_of(each.metavar, each.offers),
-    }
-    if each.is_argument:
-        return typer.Argument(**said)
-    # Named in full: typer takes a metavar that equals the name for the name.
-    return typer.Option(*filter(None, (option_name(name, each), each.short)), **said)
-
-
-def fill_paragraphs(text: str) -> str:
-    """Return help whose paragraphs are one line each; indented lines, such as examples, stay as they are."""
-    return re.sub(r"(?<!\n)\n(?=\S)", " ", re.sub(r"\n{3,}", "\n\n", inspect.cleandoc(text)))
-
-
-def as_function(options: type, body: Callable[[Any], None], help: str = "") -> Callable[..., None]:
-    """Return a function with one parameter per option, which calls the body with an object of the class."""
-    kinds, parameters = get_type_hints(options), []
-    for name, each in declared(options).items():
-        kind: Any = Annotated[(kinds[name], _info(name, each, kinds[name]))]
-        default = inspect.Parameter.empty if each.default is MISSING else each.default
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind))
-
-    def command(**values: Any) -> None:
-        body(options(**values))
-
-    command.__doc__ = fill_paragraphs(f"{help}\n\n    {options.__doc__}")  # indented like the rest of a docstring
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    return command
+        return (each.check or (parse_whole if plain is int else parse_threshold))(value)
+    if plain is Path:
+        return Path(value)
+    choices = one_of(*each.metavar.split("|")) if "|" in each.metavar else None
+    if check := each.check or CHECKS.get(each.metavar) or choices:
+        check(value)  # It stays text, and is read when the command runs.
+    return value

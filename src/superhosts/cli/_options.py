@@ -452,7 +452,7 @@ class NamesOptions:
     labels: Path | None = opt(
         "FILE", "Labels of hosts, a prefix and a label in each line (10.1.0.0/16,office); the most specific counts."
     )
-    geo: list[str] = opt(  # as text: for lists of paths typer loads a package of its own
+    geo: list[str] = opt(
         "FILE", "Autonomous systems or countries of hosts, in MaxMind's format. May be given several times.", []
     )
     names: bool = flag(

@@ -1,34 +1,35 @@
-"""Typer's commands, loaded when they are called, with options in groups, one-line errors and plain usage lines.
+"""Commands that are loaded when they are called: their parameters, the layout of the help, and how they run.
 
 The program knows each command by name and by one line of help. Its options are loaded when it is called, its body after
-the options have been parsed: so help and usage errors need none of the packages that the work needs.
+the options have been parsed: so help and usage errors need none of the packages that the work needs. A class of options
+(`_declaration.py`) becomes parameters of click, and its docstring the help.
 
-| typer alone | here |
-|---|---|
-| a bad value ends in a box of five lines | one line that names the option, as for all other errors |
-| `--output` of `merge` given twice: the first is dropped | an error |
-| `{INPUT...}...`, `<list[str]>`, `<bool>` | `INPUT...`; no types beside names that say enough |
-| a paragraph keeps the line breaks of its source | it is filled to the width of the terminal |
-| pydantic converts every value, and takes 0.15 s to load | values that need no conversion are taken as they are |
-
-A class of options (`_declaration.py`) becomes the signature that typer reads, and its docstring the help.
+A value that is not accepted is an error of one line that names the option, as all other errors are.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import gc
+import inspect
+import os
+import re
 import sys
+import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING
 from functools import partial
 from importlib import import_module
 from importlib.util import resolve_name
-from typing import Any, NamedTuple, get_origin
+from typing import Any, NamedTuple, get_type_hints
 
-import typer
-from typer.core import TyperArgument, TyperCommand, TyperGroup
+import click
+from click.shell_completion import CompletionItem
 
+from superhosts.cli._completion import completed
+from superhosts.cli._declaration import Opt, declared, option_name, read_value
 from superhosts.core.times import local_times
 from superhosts.errors import UsageError
 from superhosts.output.console import announce_compiling, use_log_format
@@ -37,90 +38,136 @@ from superhosts.output.streams import silence_stdout
 ONCE = ("output",)  # options that name a result: if given twice, the first one would silently not be written
 
 
-class Command(TyperCommand):
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments; a value that is not accepted is an error of one line."""
-        self._refuse_repeated(ctx, args)
+class _Declared(click.Parameter):
+    """An option or argument of click that reads, shows and completes its value as it is declared."""
+
+    each: Opt
+    kind: Any
+    help: str | None
+
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        if value is None and self.required:
+            return None if self.nargs == 1 else ()  # as click sees that it is missing
         try:
-            return super().parse_args(ctx, args)
-        except typer.BadParameter as error:
-            if error.param is None or not error.message:  # a missing argument: typer shows the usage line
-                raise
-            raise UsageError(f"{name_of(error.param)}: {error.message}") from None
+            return read_value(self.each, self.kind, value)
+        except UsageError as error:
+            raise click.BadParameter(str(error), ctx, self) from None
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        return plain_parameters(super().get_params(ctx))
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        pieces = ["[OPTIONS]"]
-        for argument in self.params:
-            if isinstance(argument, TyperArgument):
-                words = str(argument.metavar or argument.name)
-                pieces.append(words if argument.required else f"[{words}]")
-        return pieces
-
-    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
-        if ctx.resilient_parsing:
-            return
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for option, times in Counter(given).items():
-            if option.name in ONCE and times > 1 and not option.multiple:
-                raise UsageError(f"{name_of(option)}: given {times} times; results go to one place, so give it once")
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return completed(self.each.metavar, self.each.offers, ctx, incomplete)
 
 
-class Group(TyperGroup):
-    def get_params(self, ctx: Any) -> list[Any]:
-        return plain_parameters(super().get_params(ctx))
+class Option(_Declared, click.Option):
+    def __init__(self, name: str, each: Opt, kind: Any) -> None:
+        self.each, self.kind = each, kind
+        takes_many = str(kind).startswith("list")
+        super().__init__(
+            [name, option_name(name, each), *filter(None, [each.short])],
+            help=each.help,
+            metavar=each.metavar,
+            type=click.UNPROCESSED,
+            multiple=takes_many,
+            callback=each.callback,
+            is_eager=each.callback is not None,
+            **_default(each),
+        )
+
+
+class Flag(click.Option):
+    def __init__(self, name: str, each: Opt) -> None:
+        self.each = each
+        names = [name, option_name(name, each), *filter(None, [each.short])]
+        super().__init__(names, help=each.help, is_flag=True, default=False)
+
+
+class Argument(_Declared, click.Argument):
+    def __init__(self, name: str, each: Opt, kind: Any) -> None:
+        self.each, self.kind = each, kind
+        count = -1 if str(kind).startswith("list") else 1
+        super().__init__([name], metavar=each.metavar, type=click.UNPROCESSED, nargs=count, **_default(each))
+        self.help = each.help
+
+
+def _default(each: Opt) -> dict[str, Any]:
+    return {"required": True} if each.default is MISSING else {"required": False, "default": each.default}
+
+
+def parameters_of(options: type) -> list[click.Parameter]:
+    """Return the parameters of a class of options."""
+    kinds = get_type_hints(options)
+    found: list[click.Parameter] = []
+    for name, each in declared(options).items():
+        if kinds[name] is bool:
+            found.append(Flag(name, each))
+        else:
+            found.append((Argument if each.is_argument else Option)(name, each, kinds[name]))
+    return found
 
 
 def name_of(parameter: Any) -> str:
     """Return the name of an option or argument as messages show it: --window, INPUT."""
-    if isinstance(parameter, TyperArgument):
+    if isinstance(parameter, click.Argument):
         return str(parameter.metavar or parameter.name).rstrip(".")
     return str(max(parameter.opts, key=len))
 
 
-def plain_parameters(parameters: list[Any]) -> list[Any]:
-    """Take away what typer shows beside arguments and flags whatever their metavar is, and names of variables.
-
-    Every option has a variable of the environment, and --config says how they are called. Let typer convert only what
-    needs it: neither text nor defaults. Versions without pydantic stay as they are.
-    """
-    for each in parameters:
-        each.show_envvar = False
-        if isinstance(each, TyperArgument) or getattr(each, "is_flag", False):
-            each.display_type_rich = lambda ctx: None
-        build = getattr(each, "get_runtime_param", None)
-        if build is not None and not isinstance(build, _Lazily):
-            each.get_runtime_param = _Lazily(build, each.type_descriptor)
-    return parameters
+def default_of(parameter: Any) -> str:
+    """Return the default of an option as a person would write it; nothing if it has none."""
+    shown, value = parameter.each.shown, parameter.each.default
+    if isinstance(shown, str):
+        return shown
+    if not shown or value in (MISSING, None, "", False, []):
+        return ""
+    values = value if isinstance(value, list) else [value]
+    return ", ".join(f"{each:g}" if isinstance(each, float) else str(each) for each in values)
 
 
-class _Lazily:
-    """typer's conversion of one parameter, which is built for the first value that needs it."""
-
-    def __init__(self, build: Any, descriptor: Any) -> None:
-        self._build = build
-        self._kind = descriptor.annotation
-        self._parse = descriptor.parameter_info.parser
-
-    def __call__(self) -> _Lazily:
-        return self
-
-    def coerce(self, value: Any, **place: Any) -> Any:
-        if value is None:
-            return () if get_origin(self._kind) is list else None
-        if isinstance(value, str) and self._parse is not None:
-            with contextlib.suppress(ValueError):  # typer words the error
-                return self._parse(value)
-        elif self._kind is str or not isinstance(value, str | list | tuple):  # text, or a default
-            return value
-        elif self._kind == list[str] and isinstance(value, list | tuple):
-            return list(value)
-        return self._build().coerce(value, **place)
+def panels_of(command: Any) -> dict[str, list[Any]]:
+    """Return the arguments and options of a command by the heading under which the help shows them."""
+    panels: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+    for each in command.params:
+        panel = "Arguments" if isinstance(each, click.Argument) else each.each.panel or "Options"
+        panels.setdefault(panel, []).append(each)
+    return {panel: members for panel, members in panels.items() if members}
 
 
-PACKAGE = "superhosts.cli"  # to which names with a leading dot are relative
+# The help
+
+
+def fill_paragraphs(text: str) -> str:
+    """Return help whose paragraphs are one line each; indented lines, such as examples, stay as they are."""
+    return re.sub(r"(?<!\n)\n(?=\S)", " ", re.sub(r"\n{3,}", "\n\n", inspect.cleandoc(text)))
+
+
+def _write_text(formatter: click.HelpFormatter, text: str) -> None:
+    for line in text.splitlines():
+        indent = " " * (len(line) - len(line.lstrip()))
+        filled = textwrap.fill(line, formatter.width, break_on_hyphens=False, break_long_words=False)
+        formatter.write(f"{line if indent else filled}\n")
+
+
+def _write_rows(formatter: click.HelpFormatter, title: str, rows: Sequence[tuple[str, str]]) -> None:
+    """Write names with what they mean beside them, and a heading above."""
+    heading = f"{title}:"
+    formatter.write(f"\n{heading if 'NO_COLOR' in os.environ else click.style(heading, bold=True)}\n")
+    formatter.indent()
+    formatter.write_dl(rows)
+    formatter.dedent()
+
+
+def _row(parameter: click.Parameter) -> tuple[str, str]:
+    """Return how an option is written, and what it does."""
+    if isinstance(parameter, click.Argument):
+        written = str(parameter.metavar)
+    else:
+        names = ", ".join(sorted(parameter.opts, key=len))
+        written = f"{names} {parameter.metavar}" if isinstance(parameter, Option) else names
+    default = default_of(parameter)
+    note = "  [required]" if parameter.required else f"  [default: {default}]" if default else ""
+    return written, f"{getattr(parameter, 'help', '')}{note}"
+
+
+# Commands
 
 
 class Entry(NamedTuple):
@@ -131,37 +178,63 @@ class Entry(NamedTuple):
     help: str
 
 
-class LazyCommand(TyperCommand):
-    """A command that stands in the list of commands and loads its options when it is called."""
+class Command(click.Command):
+    """A command with its options. Its body is loaded when it runs."""
 
     def __init__(self, name: str, entry: Entry) -> None:
-        super().__init__(name, help=entry.help)
+        self.options: type = _load(entry.options)
         self._entry = entry
+        self._args: list[str] = []
+        help = fill_paragraphs(f"{entry.help}\n\n    {self.options.__doc__}")  # indented like the rest of a docstring
+        super().__init__(name, params=parameters_of(self.options), help=help)
 
-    def load(self, body: Callable[[Any], None] | None = None) -> Any:
-        """Return the command with its options, as typer makes it; `body` instead of its own gets the options."""
-        options = _load(self._entry.options)
-        app = typer.Typer(add_completion=False)
-        body = body or (lambda given: _run(self._entry, given))
-        made = _load("._declaration:as_function")(options, body, self._entry.help)
-        app.command(self.name, cls=Command)(made)
-        return typer.main.get_command(app)
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> click.Context:
+        self._args = list(args)
+        return super().make_context(info_name, args, parent, **extra)
 
-    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        global _parse
-        _parse = partial(self.parse, list(args), parent)
-        return self.load().make_context(info_name, args, parent=parent, **extra)
-
-    def parse(self, args: list[str], parent: Any = None) -> Any:
-        """Return the options that arguments, a configuration file and the environment give now, or raise UsageError."""
-        found: list[Any] = []
-        command = self.load(found.append)
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments; a value that is not accepted is an error of one line."""
+        self._refuse_repeated(ctx, args)
         try:
-            with command.make_context(self.name, list(args), parent=parent) as context:
-                command.invoke(context)
-        except typer.BadParameter as error:
-            raise UsageError(error.message) from None
-        return found[0]
+            return super().parse_args(ctx, args)
+        except click.BadParameter as error:
+            if error.param is None or not error.message:  # a missing argument: click shows the usage line
+                raise
+            raise UsageError(f"{name_of(error.param)}: {error.message}") from None
+
+    def parse(self, args: Sequence[str], parent: click.Context | None = None) -> Any:
+        """Return the options that arguments, a configuration file and the environment give now, or raise UsageError."""
+        try:
+            with self.make_context(self.name, list(args), parent) as ctx:
+                return self.options(**ctx.params)
+        except click.UsageError as error:
+            raise UsageError(error.format_message()) from None
+
+    def invoke(self, ctx: click.Context) -> None:
+        global _parse
+        _parse = partial(self.parse, self._args, ctx.parent)
+        _run(self._entry, self.options(**ctx.params))
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        arguments = [each for each in self.params if isinstance(each, click.Argument)]
+        return ["[OPTIONS]", *(str(each.metavar) if each.required else f"[{each.metavar}]" for each in arguments)]
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_usage(ctx, formatter)
+        _write_text(formatter, f"\n{self.help}")
+        for panel, members in panels_of(self).items():
+            rows = [_row(each) for each in members]
+            if panel == "Options":
+                rows.append(("-h, --help", "Show this message and exit."))
+            _write_rows(formatter, panel, rows)
+
+    def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:
+        if ctx.resilient_parsing:
+            return
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(given).items():
+            if option.name in ONCE and times > 1 and not getattr(option, "multiple", False):
+                raise UsageError(f"{name_of(option)}: given {times} times; results go to one place, so give it once")
 
 
 _parse: Callable[[], Any] | None = None  # parses the arguments of the command that runs
@@ -173,18 +246,58 @@ def options_now() -> Any:
     return _parse()
 
 
-def add_commands(program: TyperGroup, entries: Mapping[str, Entry], groups: Mapping[str, str]) -> None:
-    """Add commands to a program. A name of two words is a command in a group, for which `groups` has the help."""
-    for words, entry in entries.items():
-        *path, name = words.split()
-        group = program
-        for step in path:
-            if step not in group.commands:
-                group.add_command(Group(name=step, help=groups[step], no_args_is_help=True))
-            inner = group.commands[step]
-            assert isinstance(inner, TyperGroup)
-            group = inner
-        group.add_command(LazyCommand(name, entry))
+class Group(click.Group):
+    """The program, or a group of its commands. A name of two words is a command in a group."""
+
+    def __init__(self, name: str, entries: Mapping[str, Entry], groups: Mapping[str, str], **more: Any) -> None:
+        super().__init__(name, no_args_is_help=True, **more)
+        self._entries, self._groups = entries, groups
+        self._path = ""
+
+    def _known(self) -> dict[str, str]:
+        """Return the commands and groups in this one, and their help."""
+        own = [words.removeprefix(self._path) for words in self._entries if words.startswith(self._path)]
+        names = dict.fromkeys(words.split()[0] for words in own)
+        return {name: self._groups.get(name) or self._entries[f"{self._path}{name}"].help for name in names}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self._known())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> click.Command | None:
+        words = f"{self._path}{cmd_name}"
+        if words in self._entries:
+            return Command(cmd_name, self._entries[words])
+        if words not in self._groups:
+            return None
+        group = Group(cmd_name, self._entries, self._groups, help=self._groups[words])
+        group._path = f"{words} "
+        return group
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, known = args[0], self._known()
+        if name not in known and not ctx.resilient_parsing:  # click would suggest only commands that are loaded
+            near = difflib.get_close_matches(name, known, 1)
+            raise click.UsageError(f"No such command {name!r}.{f' Did you mean {near[0]!r}?' if near else ''}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:
+        found = [(name, help) for name, help in self._known().items() if name.startswith(incomplete)]
+        return [CompletionItem(name, help=help) for name, help in found] + click.Command.shell_complete(
+            self, ctx, incomplete
+        )
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_usage(ctx, formatter)
+        _write_text(formatter, f"\n{self.help}")
+        options = [(", ".join(sorted(each.opts, key=len)), getattr(each, "help", "")) for each in self.get_params(ctx)]
+        _write_rows(formatter, "Options", options)
+        commands = [(name, help.partition("\n")[0]) for name, help in self._known().items()]
+        _write_rows(formatter, "Commands", commands)
+        if self.epilog:
+            _write_text(formatter, f"\n{self.epilog}")
+
+
+PACKAGE = "superhosts.cli"  # to which names with a leading dot are relative
 
 
 def _load(place: str) -> Any:
@@ -222,5 +335,5 @@ def _run(entry: Entry, options: Any) -> None:
         try:
             _load(entry.body)(options)
             sys.stdout.flush()
-        except BrokenPipeError:  # caught here: typer would exit with status 1
+        except BrokenPipeError:  # caught here: click would exit with status 1
             silence_stdout()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-import typer
+import click
 
 from superhosts.cli._options import TimeOptions
 from superhosts.core.results import Selection
@@ -123,7 +123,7 @@ def parse_time(option: str, text: str | None) -> int | None:
 MOST_FILES = 1000  # sketches whose sites are looked up
 
 
-def sites_of_sketches(ctx: typer.Context) -> list[str]:
+def sites_of_sketches(ctx: click.Context) -> list[str]:
     """Return the sites that a shell offers: those of the sketches that are named."""
     # Behind an option without its value, words are not yet assigned to arguments.
     paths = find_sketches(ctx.params.get("files") or ctx.args, lambda _: None)[:MOST_FILES]

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
-
-import typer
 
 from superhosts.core.units import SECOND, parse_count, parse_duration, parse_size
 from superhosts.errors import UsageError
@@ -67,22 +64,6 @@ def split_sizes(values: list[str]) -> list[str]:
     for size in sizes:
         parse_size(size)
     return sizes
-
-
-def named_errors(parse: Callable[[Any], Any], *, keeps_text: bool = False) -> Callable[[Any], Any]:
-    """Return a parser or callback of an option, which is named before what `parse` says of its value.
-
-    With `keeps_text` the value is only checked, and read when the command runs.
-    """
-
-    def check(given: Any) -> Any:
-        try:
-            read = None if given is None else parse(given)
-        except UsageError as error:
-            raise typer.BadParameter(str(error)) from None
-        return given if keeps_text else read
-
-    return check
 
 
 def check_window(text: str) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from typer.core import TyperArgument
+import click
 
 from superhosts import cli
 from superhosts.cli._alerts import for_alerts, open_desk, policy_of, wants_alerts
 from superhosts.cli._config import COMMANDS, NEVER, SECRETS, check_common, checked, key_of, keys_of_tables, read_config
-from superhosts.cli._program import LazyCommand
+from superhosts.cli._program import Command
 from superhosts.cli._settings import output_options, traffic_settings
 from superhosts.cli.edge import edge_settings
 from superhosts.cli.hub import hub_grid, hub_settings
@@ -76,7 +76,7 @@ def config_check(options: ConfigCheck) -> None:
     for name in dict.fromkeys(own):
         words = [] if name == "hub" or "inputs" in config.values(name) else ["-"]
         try:
-            given = LazyCommand(name, cli.COMMANDS[name]).parse(["--config", str(config.path), *words])
+            given = Command(name, cli.COMMANDS[name]).parse(["--config", str(config.path), *words])
             check_together(name, given, config.path)
         except UsageError as error:
             raise config.wrong(f"[{name}]", str(error)) from None
@@ -99,7 +99,7 @@ def config_show(options: ConfigShow) -> None:
         value, source = each.default, "default"
         if each.name in found:
             source, value = found[each.name]
-        if os.environ.get(variable) and not isinstance(each, TyperArgument):
+        if os.environ.get(variable) and not isinstance(each, click.Argument):
             value, source = os.environ[variable], variable
         if each.name in SECRETS and value and not str(value).startswith("@"):
             value = "(a secret)"
@@ -110,7 +110,7 @@ def config_show(options: ConfigShow) -> None:
 
 
 def _loaded(name: str) -> Any:
-    return LazyCommand(name, cli.COMMANDS[name]).load()
+    return Command(name, cli.COMMANDS[name])
 
 
 def _table(name: str, parameters: list[Any]) -> Iterator[str]:

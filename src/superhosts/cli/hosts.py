@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import typer
+import click
 
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import Progress
@@ -193,7 +193,7 @@ def hosts(options: Hosts) -> None:
         _draw(found, options.plot, facts.note(selected(selection)))
     fail_with(errors.found)
     if options.fail_on_find and found:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def _draw(rows: list[Row], path: Path, note: Note) -> None:

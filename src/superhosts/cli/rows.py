@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+import click
 import numpy as np
-import typer
 
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._settings import make_settings
@@ -249,7 +249,7 @@ def _answer(source: Source, settings: Settings, writer: RowWriter) -> None:
             writer.write([])  # the header, if no window came
     tell_end(RunTotals(run.counters, 0.0, 0, ""), quiet=True)
     if interruption.number is not None:
-        raise typer.Exit(128 + interruption.number)
+        raise click.exceptions.Exit(128 + interruption.number)
 
 
 def _widen_pipe() -> None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import typer
+import click
 
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
@@ -109,7 +109,7 @@ def scan(options: ScanOptions) -> None:
         found_any = run_scan(sources, settings, outputs, errors, how)
     fail_with(errors.found)
     if options.fail_on_find and found_any:
-        raise typer.Exit(1)
+        raise click.exceptions.Exit(1)
 
 
 def run_scan(
@@ -117,7 +117,7 @@ def run_scan(
 ) -> bool:
     """Scan and write the results; return True if any host was found.
 
-    A scan that is interrupted reports what it has and then raises typer.Exit.
+    A scan that is interrupted reports what it has and then raises click.exceptions.Exit.
     """
     save, quiet = how.save, how.quiet
     view: View = ScanProgress(wanted=not quiet) if how.view is None else how.view
@@ -163,7 +163,7 @@ def run_scan(
     how.counters.write(totals)
     if interruption.number is not None:
         say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")
-        raise typer.Exit(128 + interruption.number)
+        raise click.exceptions.Exit(128 + interruption.number)
     if keeper is not None:
         errors.found[:0] = keeper.unsaved.values()
     return found_any

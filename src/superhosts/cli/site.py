@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
 from superhosts.cli._keys import announced_key
 from superhosts.cli._options import HUB_STATE
@@ -198,6 +198,6 @@ def site_list(options: SiteList) -> None:
         tell(remark)
 
 
-def enrolled_sites(ctx: typer.Context) -> list[str]:
+def enrolled_sites(ctx: click.Context) -> list[str]:
     """Return the sites that a shell offers: those of the hub whose state is named."""
     return sorted(read_sites(Path(ctx.params.get("state") or HUB_STATE) / BROKER))

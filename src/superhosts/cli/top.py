@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import typer
+import click
 
 from superhosts.cli._declaration import check_no_conflict, declared
 from superhosts.cli._keys import key_for_sketches, read_token
@@ -238,7 +238,7 @@ def top(options: Top) -> None:
         for line in messages.lines:
             say(line)
     if app.return_code:
-        raise typer.Exit(app.return_code)
+        raise click.exceptions.Exit(app.return_code)
     if isinstance(feed, LiveFeed):
         fail_with(feed.errors.found)
 

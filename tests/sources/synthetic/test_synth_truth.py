@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from faults import full_disk
-from superhosts.cli._declaration import as_function
-from superhosts.cli.synth import synth
-from superhosts.cli.usage.lab import Synth
+from superhosts.cli import COMMANDS
+from superhosts.cli._program import Command
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import OutputError, UsageError
 from superhosts.sources.synthetic.capture import truth_path
@@ -23,8 +21,7 @@ from superhosts.sources.synthetic.traffic import Traffic, packet_blocks
 from superhosts.sources.synthetic.truth import Truth
 
 BOTH = Traffic(flows=9000, packets=15_000, super_hosts=3, windows=2, family="both", seed=3)
-APP = typer.Typer()
-APP.command()(as_function(Synth, synth))
+APP = Command("synth", COMMANDS["synth"])
 
 
 def plain_truth(traffic: Traffic, blocks: list[PacketBlock], minimum: int, prefix: int) -> list[tuple[Any, ...]]:
