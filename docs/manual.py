@@ -100,6 +100,8 @@ def _parameter(parameter: Any) -> Iterator[str]:
     yield ".TP"
     if parameter.param_type_name == "argument":
         yield f"\\fI{_escaped(name_of(parameter))}\\fR"
+    elif parameter.hidden:
+        yield f"\\fB{_escaped(key_of(parameter))}\\fR = \\fI{_escaped(str(parameter.metavar or 'true'))}\\fR"
     else:
         names = ", ".join(f"\\fB{_escaped(name)}\\fR" for name in sorted(parameter.opts, key=len, reverse=True))
         yield names if isinstance(parameter, Flag) else f"{names} \\fI{_escaped(str(parameter.metavar))}\\fR"
@@ -140,8 +142,9 @@ def _joined(lines: list[str]) -> str:
 MADE = "<!-- Made by `make manual` from the help of the commands: edit the help, not this page. -->"
 CONFIGURATION = "configuration.md"
 ABOUT_CONFIGURATION = """
-One TOML file holds the options of `scan`, `watch`, `edge` and `hub`. A key is an option without its dashes, and takes
-the same values; several values are a list, and a flag is `true` or `false`.
+One TOML file holds the options of `scan`, `watch`, `edge` and `hub`, and settings that are no options because few need
+them: a file or a variable has these. A key is an option without its dashes, and takes the same values; several values
+are a list, and a flag is `true` or `false`.
 
 ```toml
 inner = ["10.0.0.0/8", "192.0.2.0/24"]    # for every command that has the option
@@ -165,7 +168,8 @@ of the command, the keys for all commands, the default.
 | see every value of a command, and where it comes from | `superhosts config show superhosts.toml hub` |
 | use it | `superhosts hub --config superhosts.toml` |
 
-The keys of `[[rule]]` are explained in [Alerts](../guides/alerts.md#rules).
+The keys of `[[rule]]` are explained in [Alerts](../guides/alerts.md#rules). Editors that know TOML complete and check
+the file with its [JSON Schema](schemas/config.schema.json).
 """
 
 
@@ -212,6 +216,8 @@ def _option_section(parameter: Any) -> Iterator[str]:
     """Yield an option or argument as a heading with its help and its default, so that links find it."""
     if parameter.param_type_name == "argument":
         yield f"### `{name_of(parameter)}`"
+    elif parameter.hidden:
+        yield f"### `{key_of(parameter)} = {parameter.metavar or 'true'}`"
     else:
         names = ", ".join(sorted(parameter.opts, key=len, reverse=True))
         yield f"### `{names}`" if isinstance(parameter, Flag) else f"### `{names} {parameter.metavar}`"

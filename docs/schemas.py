@@ -1,15 +1,24 @@
-"""JSON Schemas of rows, alert events and the dashboard's answers: `python docs/schemas.py docs/reference/schemas`.
+"""JSON Schemas of rows, alert events, the dashboard's answers and the configuration file.
 
-They follow from the types that the program declares; tests compare the files with them, and real output with the files.
+`python docs/schemas.py docs/reference/schemas` writes them. They follow from the types and options that the program
+declares; tests compare the files with them, and real output with the files.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, get_type_hints
 
+from superhosts.cli import COMMANDS
+from superhosts.cli._config import COMMANDS as CONFIGURED
+from superhosts.cli._config import NEVER, RULES, key_of
+from superhosts.cli._program import Command, Flag
 from superhosts.output.alerts.machine import AlertEvent
+from superhosts.output.alerts.rules import Hours, Rule
 from superhosts.output.schema import Row
 from superhosts.ui.answers import ANSWERS
 
@@ -20,11 +29,46 @@ def schemas() -> dict[str, str]:
     """Return the text of each schema by the name of its file."""
     from msgspec.json import schema
 
+    made = {"config.schema": config_schema()}
     types = {"row": Row, "alert": AlertEvent, **{f"api-{name}": kind for name, kind in ANSWERS.items()}}
-    return {
-        f"{name}.json": json.dumps({"$schema": DIALECT, **schema(kind)}, indent=1) + "\n"
-        for name, kind in types.items()
-    }
+    made |= {name: schema(kind) for name, kind in types.items()}
+    return {f"{name}.json": json.dumps({"$schema": DIALECT, **each}, indent=1) + "\n" for name, each in made.items()}
+
+
+RULE_TYPES: dict[Any, dict[str, Any]] = {  # of keys of rules; all others are numbers
+    str: {"type": "string"},
+    Hours | None: {"type": "string"},
+    Sequence[str]: {"type": "array", "items": {"type": "string"}},
+    Mapping[str, float]: {"type": "object", "additionalProperties": {"type": "number"}},
+}
+
+
+def config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the configuration file. Words such as durations are checked by config check alone."""
+    commands = {name: Command(name, COMMANDS[name]).params for name in CONFIGURED}
+    tables = {name: [each for each in members if each.name not in NEVER] for name, members in commands.items()}
+    shared = {key_of(each): _type(each) for members in tables.values() for each in members}
+    own = {name: _object({key_of(each): _type(each) for each in members}) for name, members in tables.items()}
+    kinds = get_type_hints(Rule)
+    rule = {each.name.replace("_", "-"): RULE_TYPES.get(kinds[each.name], {"type": "number"}) for each in fields(Rule)}
+    rules = {"type": "array", "items": _object({**rule, "zone": {"type": "string"}})}
+    return {"title": "Configuration file of superhosts"} | _object({**shared, **own, RULES: rules})
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _type(parameter: Any) -> dict[str, Any]:
+    """Return the schema of the value of an option. Numbers may be text, and text with a number only a number."""
+    said = {"description": " ".join(parameter.help.split())}
+    if isinstance(parameter, Flag):
+        return {"type": "boolean", **said}
+    plain = {"type": ["string", "number"]}
+    if "|" in str(parameter.metavar):
+        plain = {"enum": parameter.metavar.split("|")}
+    takes_many = parameter.nargs == -1 or getattr(parameter, "multiple", False)
+    return {**({"anyOf": [plain, {"type": "array", "items": plain}]} if takes_many else plain), **said}
 
 
 if __name__ == "__main__":

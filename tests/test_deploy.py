@@ -118,7 +118,9 @@ COMMANDS += [*compose_commands(), *container_commands(), *doc_commands()]
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_command_line_is_one_that_the_program_takes(words: list[str]) -> None:
     name = name_of(words)
-    context = parsed_commands()[name].make_context(name, words[len(name.split()) :])  # parses, and does not run
+    command = parsed_commands()[name]
+    context = command.make_context(name, words[len(name.split()) :])  # parses, and does not run
+    assert command.outdated(context) == []
     sites = context.params["site"] if "--site" in words else []
     assert all(check_site(site) for site in ([sites] if isinstance(sites, str) else sites))
 

@@ -33,7 +33,7 @@ def test_the_table_shows_the_plan_and_its_neighbours(run: Run) -> None:
 
 def test_without_flows_the_sizes_are_those_of_the_memory(run: Run) -> None:
     ended = run("--threshold", "300", "--memory", "16MiB")
-    assert f"--geometry {sh.Cube('16MiB').geometry.spelled}\n" in ended.out
+    assert f'geometry = "{sh.Cube("16MiB").geometry.spelled}"\n' in ended.out
     assert 'Python: sh.Cube("16MiB")\n' in ended.out
     assert "give --flows to plan for yours" in ended.out
 

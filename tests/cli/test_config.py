@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 from commands import Run
 from first_hour.office import FOLDER
+from places import DOCS
 
 OFFICE = FOLDER / "office.pcap.gz"
 
@@ -112,8 +116,56 @@ def test_what_is_wrong_is_named(run: Run, tmp_path: Path, text: str, said: str) 
     file = written(tmp_path, text)
     ended = run("config", "check", file)
     assert ended.status == 2
-    assert f"{file}: {said}" in ended.err
-    assert len(ended.err.splitlines()) == 1
+    (line,) = ended.err.splitlines()
+    assert re.sub(r"line \d+: ", "", line, count=1).startswith(f"superhosts: {file}: {said}")
+
+
+def test_all_mistakes_are_found_at_once_with_their_lines(run: Run, tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """inner = ["10.0.0.0/33"]
+windw = "1m"
+# a comment
+window = "1x"
+threshold = 5000
+[scan]
+json = true
+csv = true
+alerts = "a"
+alert-to = ["what://x"]
+output = ["rows.txt"]
+
+[hub]
+archive-sites = true
+quota-bytes = "0"
+[sketch]
+a = 1
+[[rule]]
+threshold = "x"
+nname = "y"
+[[rule]]
+name = "low"
+threshold = 400
+""",
+    )
+    lines = run("config", "check", file).err.splitlines()
+    said = [line.removeprefix(f"superhosts: {file}: ") for line in lines]
+    for start in (
+        "line 1: [scan]: --inner: ",
+        "line 2: windw: no such option; is it window?",
+        "line 4: window = '1x': ",
+        "line 5: [scan]: --threshold 5000: an alert rule starts at 400 peers",
+        "line 7: [scan]: --json and --csv: choose one",
+        "line 10: [scan]: --alert-to what://x: ",
+        "line 11: [scan]: --output rows.txt: ",
+        "line 14: [hub]: --archive-sites needs --archive DIR",
+        "line 15: [hub]: --quota-bytes 0: ",
+        "line 16: [sketch]: no such table",
+        "line 19: rule 1: threshold = 'x': must be a number",
+        "line 20: rule 1: nname: no such key",
+    ):
+        assert [line for line in said if line.startswith(start)], (start, lines)
+    assert len(said) == 12
 
 
 def test_a_run_refuses_what_the_check_refuses(run: Run, tmp_path: Path) -> None:
@@ -121,7 +173,8 @@ def test_a_run_refuses_what_the_check_refuses(run: Run, tmp_path: Path) -> None:
     for text in ("inner = ['10.0.0.0/33']", "ipv4-prefix = 33", "memory = '1B'", "quiet = true\nverbose = true"):
         file = written(tmp_path, f"[scan]\n{text}\n")
         said = run("scan", OFFICE, "--config", file)
-        assert (said.status, said.err) == (2, run("config", "check", file).err.replace(f"{file}: [scan]: ", ""))
+        checked = re.sub(r"superhosts: .*\[scan\]: ", "superhosts: ", run("config", "check", file).err)
+        assert (said.status, said.err) == (2, checked)
     assert run("config", "check", written(tmp_path, "output = ['rows']\n[hub]\nsites = ['ams']\n")).status == 0
 
 
@@ -159,6 +212,28 @@ def test_its_values_are_the_defaults(tmp_path: Path) -> None:
     values = "\n".join(line for line in kept if line.startswith("[") or not line.endswith(('= ""', "= []")))
     file = written(tmp_path, values)
     assert run("config", "check", file).returncode == 0, values
+
+
+def test_the_schema_takes_what_the_program_takes(run: Run) -> None:
+    schema = json.loads((DOCS / "reference" / "schemas" / "config.schema.json").read_text("utf-8"))
+    validator = jsonschema.Draft202012Validator(schema)
+    whole = run("config", "init", "-").out.replace("# [[rule]]", "[[rule]]")
+    texts = [re.sub(r"(?m)^# (?=[a-z0-9-]+ = )", "", whole)]
+    for page in DOCS.rglob("*.md"):
+        texts += re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
+    assert len(texts) > 2
+    for text in texts:
+        table = tomllib.loads(text)
+        assert [each.message for each in validator.iter_errors(_without_empty(table))] == []
+    for wrong in ("windw = 1", "[scan]\njson = 1", "[edge]\nstate = 'x'", "[[rule]]\nnname = 1", "special = 'x'"):
+        assert not validator.is_valid(tomllib.loads(wrong)), wrong
+
+
+def _without_empty(table: Any) -> Any:
+    """Return a table without the values that stand for none: an empty text is no choice."""
+    if isinstance(table, dict):
+        return {key: _without_empty(value) for key, value in table.items() if value != ""}
+    return [_without_empty(each) for each in table] if isinstance(table, list) else table
 
 
 @pytest.mark.slow

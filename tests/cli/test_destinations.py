@@ -26,11 +26,14 @@ def hosts_in(bodies: list[Any]) -> list[str]:
     return [record["host"] for got in bodies for record in json.loads(got["body"])["records"]]
 
 
-def test_a_scan_writes_to_several_places(run: Run, scan: list[Any], tmp_path: Path) -> None:
+def test_a_scan_writes_to_several_places(
+    run: Run, scan: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUPERHOSTS_SCAN_OUTPUT_WAIT", "600s")
     with Receiver("http") as web, Receiver("tcp") as log:
         outputs = ["-o", f"webhook+http://127.0.0.1:{web.port}/in", "-o", f"syslog+tcp://127.0.0.1:{log.port}"]
         files = ["-o", tmp_path / "rows.jsonl", "-o", tmp_path / "rows.csv", "-o", "-"]
-        ended = run(*scan, *outputs, *files, "--site", "ams", "--output-wait", "600s")
+        ended = run(*scan, *outputs, *files, "--site", "ams")
         assert (ended.status, ended.err) == (0, "")
         assert hosts_in(web.got) == ["10.0.0.7", "10.0.0.8"]
         assert len(log.wait(2)) == 2

@@ -67,7 +67,10 @@ def test_a_documented_command_is_parsed(tmp_path: Path, monkeypatch: pytest.Monk
         if not words and line.rstrip().endswith(name):  # a name alone speaks of the command
             continue
         try:
-            assert parsed_commands()[name].make_context(name, words).params
+            command = parsed_commands()[name]
+            context = command.make_context(name, words)
+            assert context.params
+            assert command.outdated(context) == [], f"{page}: {line}"
         except Exception as error:
             if not inline or type(error).__name__ not in IN_SENTENCES:
                 raise

@@ -121,7 +121,7 @@ def test_a_terminal_gets_text_unless_json_is_asked_for(tmp_path: Path, options: 
     assert last.startswith("{") == is_json
     assert "packets" in last
     if is_json:
-        assert [json.loads(line)["event"] for line in (*before, last)] == ["summary"]
+        assert [json.loads(line)["event"] for line in (*before, last)] == ["warning", "summary"]  # of the option
 
 
 class FullOnce(StringIO):

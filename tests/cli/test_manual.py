@@ -49,6 +49,7 @@ def test_every_command_option_and_argument_is_there() -> None:
         assert len(headings) == len(command.params)
         for each in command.params:
             shown = each.opts if each.param_type_name == "option" else [each.metavar.rstrip(".")]
+            shown = [key_of(each)] if getattr(each, "hidden", False) else shown
             assert all(f"{option}\\fR" in page for option in shown)
             assert any(all(option in heading for option in shown) for heading in headings)
             assert str(each.help) in page.replace("\\(ga", "`").replace("\\(ti", "~")

@@ -160,15 +160,17 @@ def test_counters_in_a_file(run: Run, tmp_path: Path) -> None:
     assert json.loads(target.read_text())["truncated_files"] == 1
 
 
-def test_counters_on_standard_output_or_nowhere(run: Run, tmp_path: Path) -> None:
+def test_counters_on_standard_output_or_nowhere(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUPERHOSTS_SCAN_COUNTERS", "-")
     path, rows = write(tmp_path / "a.pcap", crowd(20)), tmp_path / "rows.jsonl"
-    (counters,) = run("scan", path, "--counters", "-", "--output", rows, *SMALL).rows
+    (counters,) = run("scan", path, "--output", rows, *SMALL).rows
     assert (counters["packets"], len(rows.read_text().splitlines())) == (20, 1)
     way = "standard output has the rows; give --counters FILE, or --output FILE for the rows"
     for options in ([], ["--json"], ["--csv", "-o", rows], ["-o", "-"]):
-        refused = run("scan", path, "--counters", "-", *options, *SMALL)
+        refused = run("scan", path, *options, *SMALL)
         assert refused == (2, "", f"superhosts: --counters -: {way}\n")
-    missing = run("scan", path, "--counters", tmp_path / "none" / "a.json", *SMALL)
+    monkeypatch.setenv("SUPERHOSTS_SCAN_COUNTERS", f"{tmp_path}/none/a.json")
+    missing = run("scan", path, *SMALL)
     said = f"superhosts: {tmp_path}/none/a.json: cannot be written: its folder does not exist\n"
     assert missing == (4, "", said)  # before the scan
     assert run("scan", path, "--counters", tmp_path, *SMALL).status == 4

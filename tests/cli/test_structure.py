@@ -11,7 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from commands import parsed_commands
+import pytest
+
+from commands import Run, parsed_commands
 from superhosts import cli
 from superhosts.cli import COMMANDS
 from superhosts.cli._declaration import declared
@@ -48,7 +50,7 @@ OWN_MEANING = {
     ("hub", "slide"): "the length of what edges send, by default whatever they send",
     ("hosts", "window"): "windows that are merged into longer ones",
     ("rows", "format"): "formats of ClickHouse, by its names",
-    ("web", "listen"): "browsers come there, not edges",
+    ("web", "web"): "the dashboard is what the command is for, so it has a default",
     ("hosts", "site"): "the sites of sketches that are there, of which several may be wanted",
 }
 
@@ -127,6 +129,28 @@ def test_an_option_is_the_same_in_all_commands() -> None:
     assert {name: list(ways.values()) for name, ways in found.items() if len(ways) > 1} == {}
     windows = [declared(options)["window"] for options in option_classes().values() if "window" in declared(options)]
     assert {(each.name, each.short, each.metavar) for each in windows} == {("", "-w", "DURATION")}
+
+
+def test_a_command_has_few_options_and_a_first_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("scan", "watch", "edge", "hub"):
+        params = [each for each in parsed_commands()[name].params if each.param_type_name == "option"]
+        assert sum(not each.hidden for each in params) <= 35, name
+        first, whole = (run(name, option).out for option in ("--help", "--help-all"))
+        assert len(first.splitlines()) <= 40, name
+        assert all(option in whole for each in params if not each.hidden for option in each.opts)
+        assert not any(
+            f" {option} " in whole.partition("\nOptions:")[2] for each in params if each.hidden for option in each.opts
+        )
+
+
+def test_a_setting_and_an_old_name_still_work_with_a_warning(run: Run, tmp_path: Path) -> None:
+    said = run("scan", tmp_path / "none", "--special", "keep", "--allow", "10.0.0.1", "--allow", "10.0.0.2").err
+    for line in ('special = "keep" under [scan]', 'allow = ["10.0.0.1", "10.0.0.2"] under [scan]'):
+        assert f"warning: --{line.split()[0]} becomes a setting: write {line} of the --config file, or set" in said
+    said = run("web", tmp_path / "none", "--listen=:0", "--log-format", "text").err
+    assert "warning: --listen is called --web now" in said
+    assert "none: no folder of sketches is here" in said
 
 
 def test_no_two_options_of_a_command_share_a_name() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from commands import Run
 from tables import SECOND, Line, answer, make_rows
@@ -63,10 +64,11 @@ def test_options_that_make_no_sense(run: Run) -> None:
             assert (ended.status, says in ended.err, option in ended.err) == (2, True, True)
 
 
-def test_bad_rows_are_counted_and_said(run: Run, tmp_path: Path) -> None:
+def test_bad_rows_are_counted_and_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [*ROWS[:100], Line("x", "10.0.0.1"), *ROWS[100:]]
     path, counters = table(tmp_path / "a.parquet", rows), tmp_path / "counters.json"
-    ended = run("scan", path, *EXACT, "--window", "all", "--counters", counters)
+    monkeypatch.setenv("SUPERHOSTS_SCAN_COUNTERS", str(counters))
+    ended = run("scan", path, *EXACT, "--window", "all")
     assert (ended.status, peers(ended.rows)) == (0, list(answer(ROWS, None).values()))
     lines = ended.err.splitlines()
     assert lines[0].startswith(f"warning: {path}: row 101 does not count: src=x, dst=10.0.0.1, ts=")

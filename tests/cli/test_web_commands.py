@@ -133,7 +133,7 @@ def test_a_folder_is_shown_and_new_sketches_appear(archive: Path, tmp_path: Path
     status = {"sites": {"ams": {"seen": 5.0, "accepted": 2}, "wrong": 3}}
     (archive / "status.json").write_text(json.dumps(status))
     AlertStore(archive / "alerts.db").close()
-    options = ["--threshold", "100", "--listen", ":0", "--labels", str(tmp_path / "labels.csv")]
+    options = ["--threshold", "100", "--web", ":0", "--labels", str(tmp_path / "labels.csv")]
     node = Node(tmp_path / "web.log", "web", str(archive), *options)
     with ending(node):
         node.start()
@@ -153,7 +153,7 @@ def test_a_folder_is_shown_and_new_sketches_appear(archive: Path, tmp_path: Path
 @pytest.mark.slow
 def test_a_token_is_made_and_kept_for_others(archive: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
-    node = Node(tmp_path / "web.log", "web", str(archive), "--listen", "0.0.0.0:0", "--web-token-file", str(token))
+    node = Node(tmp_path / "web.log", "web", str(archive), "--web", "0.0.0.0:0", "--web-token-file", str(token))
     with ending(node):
         node.start()
         url = dashboard(node)
@@ -176,7 +176,7 @@ def test_a_token_is_made_and_kept_for_others(archive: Path, tmp_path: Path) -> N
 
 
 def test_without_a_file_a_token_is_told_once(archive: Path, tmp_path: Path) -> None:
-    node = Node(tmp_path / "web.log", "web", str(archive), "--listen", "0.0.0.0:0")
+    node = Node(tmp_path / "web.log", "web", str(archive), "--web", "0.0.0.0:0")
     with ending(node):
         node.start()
         dashboard(node)
@@ -185,9 +185,7 @@ def test_without_a_file_a_token_is_told_once(archive: Path, tmp_path: Path) -> N
 
 
 def test_behind_a_proxy_no_token_is_asked_for(archive: Path, tmp_path: Path) -> None:
-    node = Node(
-        tmp_path / "web.log", "web", str(archive), "--listen", "0.0.0.0:0", "--web-trust-proxy", "Hub.example.org"
-    )
+    node = Node(tmp_path / "web.log", "web", str(archive), "--web", "0.0.0.0:0", "--web-trust-proxy", "Hub.example.org")
     with ending(node):
         node.start()
         url = dashboard(node).replace("0.0.0.0", "127.0.0.1")
@@ -207,10 +205,10 @@ def test_options_that_cannot_be_are_refused(run: Run, archive: Path, tmp_path: P
     assert "--web-token-file: only with --web" in run("watch", "x.pcap", "--web-token-file", "token").err
     assert "--web-trust-proxy: only with --web" in run("hub", "--from", "in", "--web-trust-proxy", "a.example").err
     assert "at least 16 characters" in run("web", archive, "--web-token-file", tmp_path / "short").err
-    assert "is not an address to listen at" in run("web", archive, "--listen", "8105").err
+    assert "is not an address to listen at" in run("web", archive, "--web", "8105").err
     assert "no folder of sketches is here" in run("web", tmp_path / "nowhere").err
     assert "no alerts are kept here" in run("web", archive, "--alerts", tmp_path / "none.sqlite").err
-    assert "cannot listen there" in run("web", archive, "--listen", "203.0.113.1:80").err
+    assert "cannot listen there" in run("web", archive, "--web", "203.0.113.1:80").err
     assert not list(tmp_path.glob("*.sqlite"))
 
 

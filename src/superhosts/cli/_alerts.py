@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from superhosts.cli._config import read_config
+from superhosts.cli._config import Config, read_config
 from superhosts.cli._declaration import declared, option_name
 from superhosts.cli._options import AlertOptions
 from superhosts.cli._program import options_now
@@ -36,11 +36,12 @@ ALERTS = RunKind(ALERT_COLUMNS, endless=True)
 
 
 def policy_of(
-    options: AlertOptions, config: Path | None, own: Iterable[str] = (), *, threshold: float | None = None
+    options: AlertOptions, config: Path | Config | None, own: Iterable[str] = (), *, threshold: float | None = None
 ) -> Policy:
     """Read rules and lists, as they are now. Without rules there is one, which has the threshold that was asked for."""
-    tables = read_config(config).rules if config is not None else ()
-    rules = rules_of(tables, str(config)) or [Rule() if threshold is None else Rule(threshold=max(threshold, 1.0))]
+    file = read_config(config) if isinstance(config, Path) else config
+    rules = [] if file is None else rules_of(file.rules, str(file.path))
+    rules = rules or [Rule() if threshold is None else Rule(threshold=max(threshold, 1.0))]
     allow = AllowList()
     for text in options.allow:
         allow |= AllowList.read(Path(text[1:])) if text.startswith("@") else AllowList.of([text], "--allow")

@@ -19,9 +19,10 @@ command, the values for all commands, and the default.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,8 @@ class Config:
     common: Mapping[str, Any] = field(default_factory=dict)  # for all commands
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by command
     rules: tuple[Mapping[str, Any], ...] = ()  # as the file has them
+    lines: Mapping[str, int] = field(default_factory=dict)  # of tables and keys: hub.state, rule 2.threshold
+    problems: tuple[UsageError, ...] = ()  # of the file as a whole
 
     def values(self, command: str) -> dict[str, tuple[str, Any]]:
         """Return the values for a command: key → where it stands in the file, and its value."""
@@ -53,72 +56,113 @@ class Config:
         return found | {_key(name): (f"{command}.{name}", value) for name, value in own.items()}
 
     def wrong(self, place: str, problem: str) -> UsageError:
-        return UsageError(f"{self.path}: {place}: {problem}")
+        """Return an error that names a place, as `line_of` understands it, and its line."""
+        return UsageError(f"{self.path}: {line_of(self.lines, place)}{place}: {problem}")
 
 
 def read_config(path: Path) -> Config:
     """Read a file. Raise UsageError, which names the line or the key, if it is not a configuration file."""
+    config = read_with_problems(path)
+    for problem in config.problems:
+        raise problem
+    return config
+
+
+def read_with_problems(path: Path) -> Config:
+    """Read a file, with what is wrong with its tables. Raise UsageError if it is not TOML."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise UsageError(f"{path}: larger than {LARGEST >> 20} MiB; is it a configuration?")
-        read = tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        read = tomllib.loads(text)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not TOML: byte {error.start} is not valid UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: not TOML: {error}") from None
-    tables = {name: read.pop(name) for name in COMMANDS if name in read}
-    rules = read.pop(RULES, [])
-    config = Config(path, read, tables, tuple(rules) if isinstance(rules, list) else ())
+    tables, rules = {name: read.pop(name) for name in COMMANDS if name in read}, read.pop(RULES, [])
+    config = Config(path, lines=_lines(text))
+    problems = []
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-        raise config.wrong(RULES, f"must be tables, each of which begins with [[{RULES}]]")
+        problems.append(config.wrong(RULES, f"must be tables, each of which begins with [[{RULES}]]"))
+        rules = []
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise config.wrong(name, f"must be a table, which begins with [{name}]")
+            problems.append(config.wrong(name, f"must be a table, which begins with [{name}]"))
     for name, value in read.items():
         if isinstance(value, dict):
-            raise config.wrong(f"[{name}]", f"no such table; there are {', '.join(f'[{each}]' for each in COMMANDS)}")
-    return config
+            known = ", ".join(f"[{each}]" for each in COMMANDS)
+            problems.append(config.wrong(f"[{name}]", f"no such table; there are {known}"))
+    common = {name: value for name, value in read.items() if not isinstance(value, dict)}
+    sound = {name: table for name, table in tables.items() if isinstance(table, dict)}
+    return replace(config, common=common, tables=sound, rules=tuple(rules), problems=tuple(problems))
+
+
+TABLE = re.compile(r"""\s*\[(\[?)\s*["']?([\w-]+)""")
+KEY = re.compile(r"""\s*["']?([\w-]+)["']?\s*[=.]""")
+
+
+def _lines(text: str) -> dict[str, int]:
+    """Return the line of each table and key. It is a help for people: text in several lines may mislead it."""
+    found: dict[str, int] = {}
+    table, rules = "", 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if begins := TABLE.match(line):
+            rules += bool(begins[1])
+            table = f"{begins[2]} {rules}" if begins[1] else begins[2]
+            found.setdefault(table, number)
+        elif key := KEY.match(line):
+            found.setdefault(f"{table}.{key[1]}" if table else key[1], number)
+    return found
+
+
+def line_of(lines: Mapping[str, int], place: str) -> str:
+    """Return "line 3: " for `hub.state = "x"`, [hub] or the second rule's threshold; nothing if it is not known."""
+    name = place.partition(" = ")[0].strip("[]").replace(": ", ".")
+    number = lines.get(name) or lines.get(name.rpartition(".")[0])
+    return f"line {number}: " if number else ""
 
 
 def use_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
     """Give the values of a file to a command, as defaults of its options. The callback of `--config`."""
     if path is not None and not ctx.resilient_parsing:
-        config, command = read_config(path), str(ctx.info_name)
-        ctx.default_map = {name: value for name, (_, value) in checked(config, command, ctx).items()}
+        found, problems = checked(read_config(path), str(ctx.info_name), ctx)
+        for problem in problems:
+            raise problem
+        ctx.default_map = {name: value for name, (_, value) in found.items()}
     return path
 
 
-def checked(config: Config, command: str, ctx: Any) -> dict[str, tuple[str, Any]]:
-    """Return the values for a command by the names of its options, each checked by the option itself.
+def checked(config: Config, command: str, ctx: Any) -> tuple[dict[str, tuple[str, Any]], list[UsageError]]:
+    """Return the values for a command by the names of its options, and what is wrong with others.
 
-    Raise UsageError, which names the key.
+    Each value is checked by the option itself.
     """
     parameters = {key_of(each): each for each in ctx.command.params if each.name not in NEVER}
-    found = {}
+    found, problems = {}, []
     for key, (place, value) in config.values(command).items():
         if key not in parameters:
             if "." in place:
-                raise config.wrong(place, _unknown(key, parameters))
+                problems.append(config.wrong(place, _unknown(key, parameters)))
             continue  # an option of another command
-        given = _as_typed(config, place, value, parameters[key])
         try:
+            given = _as_typed(value, parameters[key])
             parameters[key].process_value(ctx, given)
-        except click.BadParameter as error:
-            raise config.wrong(f"{place} = {_shown(value)}", error.message) from None
-        found[str(parameters[key].name)] = (place, given)
-    return found
+        except (UsageError, click.BadParameter) as error:
+            problem = error.message if isinstance(error, click.BadParameter) else str(error)
+            problems.append(config.wrong(f"{place} = {_shown(value)}", problem))
+        else:
+            found[str(parameters[key].name)] = (place, given)
+    return found, problems
 
 
-def check_common(config: Config, parameters: Iterable[Any]) -> None:
-    """Raise UsageError if a value for all commands is for none of them; `parameters`: of all of them."""
+def unknown_keys(config: Config, parameters: Iterable[Any]) -> list[UsageError]:
+    """Return the keys for all commands that none of them has; `parameters`: of all of them."""
     known = {key_of(each) for each in parameters if each.name not in NEVER}
-    for name in config.common:
-        if _key(name) not in known:
-            raise config.wrong(name, _unknown(_key(name), known))
+    return [config.wrong(name, _unknown(_key(name), known)) for name in config.common if _key(name) not in known]
 
 
 def keys_of_tables(commands: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -146,18 +190,18 @@ def _unknown(key: str, known: Iterable[str]) -> str:
     return "no such option" + (f"; is it {near[0]}?" if near else "; superhosts COMMAND --help lists them")
 
 
-def _as_typed(config: Config, place: str, value: Any, parameter: Any) -> Any:
+def _as_typed(value: Any, parameter: Any) -> Any:
     """Return a value as a person would type it: text, a list of text, or a truth."""
     if getattr(parameter, "is_flag", False):
         if not isinstance(value, bool):
-            raise config.wrong(f"{place} = {_shown(value)}", "must be true or false")
+            raise UsageError("must be true or false")
         return value
     takes_many = parameter.nargs == -1 or getattr(parameter, "multiple", False)
     values = value if isinstance(value, list) else [value]
     if not takes_many and isinstance(value, list):
-        raise config.wrong(f"{place} = {_shown(value)}", "takes one value, not a list")
+        raise UsageError("takes one value, not a list")
     if not all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in values):
-        raise config.wrong(f"{place} = {_shown(value)}", "must be text or a number, or a list of them")
+        raise UsageError("must be text or a number, or a list of them")
     words = [str(each) for each in values]
     return words if takes_many else words[0]
 

@@ -11,6 +11,9 @@
         words: list[str] = arg("WORD...", "Words to look at.")
         letter: str = opt("LETTER", "The letter to count.", "a")
 
+A command with many options names those that most people need as `first`, which its first screen shows, and those that
+few set as `settings`: these are keys of the configuration file and variables, and no options.
+
 The body of a command gets one frozen object of its class. What several commands have is a constant (`DEVICE`) or a
 group of `_options.py`; `DEVICE(help="…")` is the same option with other words. The metavar says how a value is written,
 and so how it is checked, unless the option has a check of its own: SIZE, DURATION, COUNT, or words between bars
@@ -51,6 +54,8 @@ class Opt:
     callback: Callable[..., Any] | None = None  # of click, called before the other options are parsed
     panel: str | None = None
     offers: Values | None = None  # what a shell completes, unless the metavar says it
+    brief: str = ""  # instead of the first sentence of the help, on the first screen
+    old: str = ""  # how the option was called in the last release: --listen
 
     def __call__(self, **changes: Any) -> Any:
         """Return the same option with other words or another default."""

@@ -72,7 +72,12 @@ PLACES = "A number is a place, from 1. Times may name their unit: time=start:ms 
 
 # Options that commands have outside of a group, or with other words or another default
 
-INPUT = arg("INPUT...", INPUTS)
+INPUT = arg(
+    "INPUT...",
+    INPUTS,
+    brief="Captures, tables and logs, folders of them, - (standard input), live:eth0, netflow://0.0.0.0:2055 and "
+    "others.",
+)
 ALERTS = opt(
     "FILE",
     "Make alerts: one when a host breaks a rule, one each time its peers have doubled, one when it is over. FILE keeps "
@@ -234,6 +239,13 @@ WINDOW_OR_ALL = WINDOW(
 )
 WINDOWS = opt("COUNT", "Number of synthetic windows.")
 
+# What few people set: in commands with a configuration file no options, but keys of the file and variables.
+SETTINGS = (
+    *("special", "time", "evidence_pairs", "geometry", "ipv4_prefix", "ipv6_prefix", "memory_total", "counters"),
+    *("labels", "geo", "names", "allow", "never_act", "alert_cap", "output_queue", "output_queue_cap", "output_wait"),
+    *("log_format", "refresh", "web_token_file", "web_trust_proxy", "creds", "spool_cap", "broker_cap"),
+    *("quota_bytes", "quota_sketches", "up_nkey", "up_ca", "up_cert", "up_key"),
+)
 
 # Groups
 
@@ -330,7 +342,8 @@ class TrafficOptions(PacketOptions, TableInputOptions): ...
 class EvidenceOptions:
     evidence: bool = flag(
         "Keep a sample of who talked to whom, and say of each host what its peers look like: a scan, a flood, a "
-        "resolver and others (docs/guides/evidence.md). Saved sketches have that sample, too."
+        "resolver and others (docs/guides/evidence.md). Saved sketches have that sample, too.",
+        brief="Keep a sample of who talked to whom, and say what the peers of each host look like.",
     )
     evidence_pairs: int = opt("COUNT", "Most pairs in that sample, of IPv4 and of IPv6.", defaults.EVIDENCE_PAIRS)
 

@@ -26,15 +26,21 @@ from importlib.util import resolve_name
 from typing import Any, NamedTuple, get_type_hints
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from superhosts.cli._completion import completed
 from superhosts.cli._declaration import Opt, declared, option_name, read_value
+from superhosts.cli._values import toml_text
+from superhosts.core.notices import as_warning
 from superhosts.core.times import local_times
 from superhosts.errors import UsageError
-from superhosts.output.console import announce_compiling, use_log_format
+from superhosts.output.console import announce_compiling, tell, use_log_format
 from superhosts.output.streams import silence_stdout
 
+SETTINGS = "Settings of the configuration file"
+ALL = "superhosts.help-all"  # in the context, if the whole help is wanted
+EXAMPLES = 4  # on the first screen
 ONCE = ("output",)  # options that name a result: if given twice, the first one would silently not be written
 
 
@@ -58,7 +64,7 @@ class _Declared(click.Parameter):
 
 
 class Option(_Declared, click.Option):
-    def __init__(self, name: str, each: Opt, kind: Any) -> None:
+    def __init__(self, name: str, each: Opt, kind: Any, hidden: bool) -> None:
         self.each, self.kind = each, kind
         takes_many = str(kind).startswith("list")
         super().__init__(
@@ -69,15 +75,16 @@ class Option(_Declared, click.Option):
             multiple=takes_many,
             callback=each.callback,
             is_eager=each.callback is not None,
+            hidden=hidden,
             **_default(each),
         )
 
 
 class Flag(click.Option):
-    def __init__(self, name: str, each: Opt) -> None:
+    def __init__(self, name: str, each: Opt, hidden: bool) -> None:
         self.each = each
         names = [name, option_name(name, each), *filter(None, [each.short])]
-        super().__init__(names, help=each.help, is_flag=True, default=False)
+        super().__init__(names, help=each.help, is_flag=True, default=False, hidden=hidden)
 
 
 class Argument(_Declared, click.Argument):
@@ -93,14 +100,17 @@ def _default(each: Opt) -> dict[str, Any]:
 
 
 def parameters_of(options: type) -> list[click.Parameter]:
-    """Return the parameters of a class of options."""
+    """Return the parameters of a class of options. Settings of the configuration file are hidden ones."""
     kinds = get_type_hints(options)
     found: list[click.Parameter] = []
     for name, each in declared(options).items():
-        if kinds[name] is bool:
-            found.append(Flag(name, each))
+        hidden = name in getattr(options, "settings", ())
+        if each.is_argument:
+            found.append(Argument(name, each, kinds[name]))
+        elif kinds[name] is bool:
+            found.append(Flag(name, each, hidden))
         else:
-            found.append((Argument if each.is_argument else Option)(name, each, kinds[name]))
+            found.append(Option(name, each, kinds[name], hidden))
     return found
 
 
@@ -123,11 +133,16 @@ def default_of(parameter: Any) -> str:
 
 
 def panels_of(command: Any) -> dict[str, list[Any]]:
-    """Return the arguments and options of a command by the heading under which the help shows them."""
+    """Return the arguments and options of a command by the heading under which they are shown; its settings last."""
     panels: dict[str, list[Any]] = {"Arguments": [], "Options": []}
+    settings = []
     for each in command.params:
+        if getattr(each, "hidden", False):
+            settings.append(each)
+            continue
         panel = "Arguments" if isinstance(each, click.Argument) else each.each.panel or "Options"
         panels.setdefault(panel, []).append(each)
+    panels[SETTINGS] = settings
     return {panel: members for panel, members in panels.items() if members}
 
 
@@ -155,19 +170,36 @@ def _write_rows(formatter: click.HelpFormatter, title: str, rows: Sequence[tuple
     formatter.dedent()
 
 
-def _row(parameter: click.Parameter) -> tuple[str, str]:
-    """Return how an option is written, and what it does."""
+def _row(parameter: Any, *, brief: bool = False) -> tuple[str, str]:
+    """Return how an option is written, and what it does. `brief`: its first sentence, without the default."""
     if isinstance(parameter, click.Argument):
         written = str(parameter.metavar)
     else:
         names = ", ".join(sorted(parameter.opts, key=len))
         written = f"{names} {parameter.metavar}" if isinstance(parameter, Option) else names
+    if brief:
+        return written, parameter.each.brief or re.split(r"(?<=[.)])(?= [A-Z])", parameter.help)[0]
     default = default_of(parameter)
     note = "  [required]" if parameter.required else f"  [default: {default}]" if default else ""
     return written, f"{getattr(parameter, 'help', '')}{note}"
 
 
+def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        ctx.meta[ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
 # Commands
+
+
+def _way_out(ctx: click.Context, parameter: Any) -> str:
+    """Return what to write instead of an option that became a setting."""
+    key, value = name_of(parameter).removeprefix("--"), ctx.params[parameter.name]
+    variable = f"{ctx.auto_envvar_prefix}_{parameter.name.upper()}"
+    line = f"{key} = {toml_text(value)}"
+    return f"--{key} becomes a setting: write {line} under [{ctx.info_name}] of the --config file, or set {variable}"
 
 
 class Entry(NamedTuple):
@@ -187,13 +219,25 @@ class Command(click.Command):
         self._args: list[str] = []
         help = fill_paragraphs(f"{entry.help}\n\n    {self.options.__doc__}")  # indented like the rest of a docstring
         super().__init__(name, params=parameters_of(self.options), help=help)
+        known = declared(self.options)
+        self._renamed = {each.old: option_name(name, each) for name, each in known.items() if each.old}
+        self._renames: list[str] = []  # of options that are on the command line
+        self.first = getattr(self.options, "first", ())
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> click.Context:
         self._args = list(args)
         return super().make_context(info_name, args, parent, **extra)
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        more = [click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all)]
+        return [*super().get_params(ctx), *(more if self.first else [])]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; a value that is not accepted is an error of one line."""
+        for number, (name, equals, value) in enumerate(each.partition("=") for each in args):
+            if new := self._renamed.get(name):
+                self._renames.append(f"{name} is called {new} now; the old name goes with the next release")
+                args[number] = f"{new}{equals}{value}"
         self._refuse_repeated(ctx, args)
         try:
             return super().parse_args(ctx, args)
@@ -202,10 +246,15 @@ class Command(click.Command):
                 raise
             raise UsageError(f"{name_of(error.param)}: {error.message}") from None
 
-    def parse(self, args: Sequence[str], parent: click.Context | None = None) -> Any:
-        """Return the options that arguments, a configuration file and the environment give now, or raise UsageError."""
+    def parse(
+        self, args: Sequence[str], parent: click.Context | None = None, values: dict[str, Any] | None = None
+    ) -> Any:
+        """Return the options that arguments, a configuration file and the environment give now, or raise UsageError.
+
+        `values` stand for those of a file.
+        """
         try:
-            with self.make_context(self.name, list(args), parent) as ctx:
+            with self.make_context(self.name, list(args), parent, default_map=values) as ctx:
                 return self.options(**ctx.params)
         except click.UsageError as error:
             raise UsageError(error.format_message()) from None
@@ -213,7 +262,13 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> None:
         global _parse
         _parse = partial(self.parse, self._args, ctx.parent)
-        _run(self._entry, self.options(**ctx.params))
+        _run(self._entry, self.options(**ctx.params), self.outdated(ctx))
+
+    def outdated(self, ctx: click.Context) -> list[str]:
+        """Return what to write instead of the options that were given and are on their way out."""
+        hidden = [each for each in self.params if getattr(each, "hidden", False)]
+        given = [each for each in hidden if ctx.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE]
+        return [*self._renames, *(_way_out(ctx, each) for each in given)]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         arguments = [each for each in self.params if isinstance(each, click.Argument)]
@@ -221,12 +276,31 @@ class Command(click.Command):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)
+        if self.first and not ctx.meta.get(ALL):
+            self._write_first_screen(formatter)
+            return
         _write_text(formatter, f"\n{self.help}")
         for panel, members in panels_of(self).items():
+            if panel == SETTINGS:
+                _write_text(
+                    formatter, "\nMore settings are in the file of --config: superhosts config init - lists them"
+                )
+                continue
             rows = [_row(each) for each in members]
             if panel == "Options":
                 rows.append(("-h, --help", "Show this message and exit."))
             _write_rows(formatter, panel, rows)
+
+    def _write_first_screen(self, formatter: click.HelpFormatter) -> None:
+        """Write what most people need: one sentence, some options in few words, and examples."""
+        paragraphs = str(self.help).split("\n\n")
+        _write_text(formatter, f"\n{paragraphs[0]}")
+        named = {each.name: each for each in self.params}
+        _write_rows(formatter, "Options", [_row(named[name], brief=True) for name in self.first])
+        examples = next(each for each in paragraphs if each.startswith("Example"))
+        _write_text(formatter, "\n" + "\n".join(examples.splitlines()[: 1 + EXAMPLES]))
+        count = sum(not getattr(each, "hidden", False) for each in self.params)
+        _write_text(formatter, f"\nAll {count} options: superhosts {self.name} --help-all")
 
     def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:
         if ctx.resilient_parsing:
@@ -324,10 +398,12 @@ def _collecting_nothing() -> Iterator[None]:
             gc.enable()
 
 
-def _run(entry: Entry, options: Any) -> None:
+def _run(entry: Entry, options: Any, remarks: Sequence[str] = ()) -> None:
     """Load and run the body. It ends without an error if the reader of its output has gone."""
     with contextlib.ExitStack() as around:
         use_log_format(getattr(options, "log_format", "text"))
+        for each in remarks:
+            tell(as_warning(each))
         announce_compiling(quiet=getattr(options, "quiet", False))
         around.enter_context(local_times(getattr(options, "local_time", False)))
         for make_context in getattr(options, "around", ()):  # entered before the body is loaded, which takes a second

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from superhosts.core.units import SECOND, parse_count, parse_duration, parse_size
 from superhosts.errors import UsageError
@@ -28,6 +29,17 @@ def parse_whole(text: str | int) -> int:
         return int(text)
     except ValueError:
         raise UsageError(f"{text!r} is not a whole number; write it like 20") from None
+
+
+def toml_text(value: Any) -> str:
+    """Return a value as a configuration file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_text, value))}]"
+    if isinstance(value, int | float):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    return '""' if value is None else '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def parse_at_least_one(text: str | int) -> int:

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from superhosts import cli
 from superhosts.cli._alerts import for_alerts, open_desk, policy_of, wants_alerts
-from superhosts.cli._config import COMMANDS, NEVER, SECRETS, check_common, checked, key_of, keys_of_tables, read_config
+from superhosts.cli._config import (
+    COMMANDS,
+    NEVER,
+    SECRETS,
+    Config,
+    checked,
+    key_of,
+    keys_of_tables,
+    line_of,
+    read_config,
+    read_with_problems,
+    unknown_keys,
+)
 from superhosts.cli._program import Command
 from superhosts.cli._settings import output_options, traffic_settings
+from superhosts.cli._values import toml_text
 from superhosts.cli.edge import edge_settings
 from superhosts.cli.hub import hub_grid, hub_settings
 from superhosts.cli.usage.setup import ConfigCheck, ConfigInit, ConfigShow
@@ -23,7 +37,7 @@ from superhosts.core.files import output_errors, replacing
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.alerts.rules import rules_of
-from superhosts.output.console import say
+from superhosts.output.console import say, say_error
 from superhosts.output.destination import ENDLESS, RUN_THAT_ENDS
 from superhosts.output.registry import OutputOptions, check_addresses
 
@@ -64,33 +78,104 @@ def config_init(options: ConfigInit) -> None:
 
 
 def config_check(options: ConfigCheck) -> None:
-    config = read_config(options.file)
+    config = read_with_problems(options.file)
     commands = {name: _loaded(name) for name in COMMANDS}
-    check_common(config, (each for command in commands.values() for each in command.params))
-    for name, command in commands.items():
-        checked(config, name, _context(command, name))
+    problems = [*config.problems, *unknown_keys(config, (each for one in commands.values() for each in one.params))]
+    rules, wrong = _rules(config)
     own = [name for name in COMMANDS if name in config.tables]
     known = {key_of(each) for name in own for each in commands[name].params}
     if not {name.replace("_", "-") for name in config.common} <= known or not own:
         own.append("scan")  # which has most of the options that no table is about
-    for name in dict.fromkeys(own):
-        words = [] if name == "hub" or "inputs" in config.values(name) else ["-"]
-        try:
-            given = Command(name, cli.COMMANDS[name]).parse(["--config", str(config.path), *words])
-            check_together(name, given, config.path)
-        except UsageError as error:
-            raise config.wrong(f"[{name}]", str(error)) from None
-    rules = rules_of(config.rules, str(config.path))
+    for name, command in commands.items():
+        found, bad = checked(config, name, _context(command, name))
+        problems += bad
+        if name in own:
+            problems += _refused(command, replace(config, rules=rules), found, bad)
+    problems += wrong
+    said = {str(each).partition(" = ")[0]: each for each in reversed(problems)}  # once what is wrong for all commands
+    in_order = sorted(said.values(), key=_line)
+    for each in in_order[:-1]:
+        say_error(each)
+    if in_order:
+        raise in_order[-1]
     values = sum(len(config.tables.get(name, ())) for name in COMMANDS) + len(config.common)
     say(f"{options.file}: {counted(values, 'value')} and {counted(len(rules), 'rule')}, all right")
+
+
+def _rules(config: Config) -> tuple[tuple[Mapping[str, Any], ...], list[UsageError]]:
+    """Return the rules that are right by themselves, and what is wrong with others."""
+    right: list[Mapping[str, Any]] = []
+    problems: list[UsageError] = []
+    for number, rule in enumerate(config.rules, 1):
+        before, place = len(problems), f"rule {number}"
+        for key, value in rule.items():
+            problems += _problem(config, {key: value}, place, f"{place}.{key}")
+        if len(problems) == before:
+            problems += _problem(config, rule, place, place)
+        if len(problems) == before:
+            right.append(rule)
+    try:
+        rules_of(right, str(config.path))
+    except UsageError as error:  # two of one name
+        problems.append(error)
+        right = []
+    return tuple(right), problems
+
+
+def _problem(config: Config, rule: Mapping[str, Any], place: str, where: str) -> Iterator[UsageError]:
+    """Yield what is wrong with a rule, or a part of it, which stands `where` in the file."""
+    try:
+        rules_of([rule], "")
+    except UsageError as error:
+        said = str(error).removeprefix(": rule 1: ")
+        yield UsageError(f"{config.path}: {line_of(config.lines, where)}{place}: {said}")
+
+
+def _line(problem: UsageError) -> int:
+    found = re.search(r": line (\d+): ", str(problem))
+    return int(found[1]) if found else 0
+
+
+def _refused(
+    command: Command, config: Config, found: Mapping[str, tuple[str, Any]], bad: Sequence[UsageError]
+) -> Iterator[UsageError]:
+    """Yield why a command would refuse values of a file that are right by themselves.
+
+    A command says what it finds first. So the value that it speaks of is left out, and it is asked again. What it says
+    of values that are missing because of that, or because they were wrong by themselves, is not meant.
+    """
+    name, values = str(command.name), dict(found)
+    left_out = {
+        key for key, (place, _) in config.values(name).items() if any(f"{place} = " in str(each) for each in bad)
+    }
+    words = [] if name == "hub" or "inputs" in values else ["-"]
+    while True:
+        try:
+            given = command.parse(words, values={each: value for each, (_, value) in values.items()})
+            check_together(name, given, config)
+            return
+        except UsageError as error:
+            said = str(error)
+            named = re.findall(r"[a-z][a-z0-9-]+", said)
+            keys = {key_of(each): str(each.name) for each in command.params if each.name in values}
+            culprit = next((key for key in named if key in keys), None)
+            if not left_out.intersection(named):
+                place = f"[{name}]" if culprit is None else values[keys[culprit]][0]
+                number = line_of(config.lines, place)
+                yield UsageError(f"{config.path}: {number}[{name}]: {said}")
+            if culprit is None:
+                return
+            left_out.add(culprit)
+            del values[keys[culprit]]
 
 
 def config_show(options: ConfigShow) -> None:
     if options.command not in COMMANDS:
         raise UsageError(f"COMMAND {options.command}: one of {', '.join(COMMANDS)}")
     config, command = read_config(options.file), _loaded(options.command)
-    ctx = _context(command, options.command)
-    found = checked(config, options.command, ctx)
+    found, problems = checked(config, options.command, _context(command, options.command))
+    for problem in problems:
+        raise problem
     lines = []
     for each in command.params:
         if each.name in NEVER:
@@ -103,7 +188,7 @@ def config_show(options: ConfigShow) -> None:
             value, source = os.environ[variable], variable
         if each.name in SECRETS and value and not str(value).startswith("@"):
             value = "(a secret)"
-        lines.append((key_of(each), _text(value), source))
+        lines.append((key_of(each), toml_text(value), source))
     width, wide = (max(len(line[place]) for line in lines) for place in (0, 1))
     for key, value, source in lines:
         sys.stdout.write(f"{key:{width}}  {value:{min(wide, 40)}}  {source}\n".rstrip() + "\n")
@@ -119,24 +204,14 @@ def _table(name: str, parameters: list[Any]) -> Iterator[str]:
     for each in parameters:
         words = " ".join((each.help or "").split())
         yield f"# {words}\n" if words else ""
-        yield f"# {key_of(each)} = {_text(each.default)}\n"
+        yield f"# {key_of(each)} = {toml_text(each.default)}\n"
 
 
 def _context(command: Any, name: str) -> Any:
     return command.context_class(command, info_name=name)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_text, value))}]"
-    if isinstance(value, int | float):
-        return str(value)
-    return '""' if value is None else '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def check_together(command: str, options: Any, config: Path) -> None:
+def check_together(command: str, options: Any, config: Config) -> None:
     """Make what a command would make of its options before it reads or writes anything. Raise UsageError."""
     outputs = output_options(options, RUN_THAT_ENDS if command == "scan" else ENDLESS)
     if command == "edge":

@@ -49,7 +49,9 @@ def _print(chosen: Plan, *, planned: bool) -> None:
     size = format_size(memory).replace(" ", "")
     exact = f'"{size}"' if parse_size(size) == memory else str(memory)
     console.print(f"Python: sh.Cube({exact}{wish}{keys})", highlight=False)
-    console.print(f"scan, edge, hub, batch: --geometry {chosen.option}", highlight=False, soft_wrap=True)
+    console.print(
+        f'scan, edge, hub, in the file of --config: geometry = "{chosen.option}"', highlight=False, soft_wrap=True
+    )
     plain = chosen.total_by_memory_alone
     if not planned:
         console.print("(--memory alone takes sizes that suit most traffic; give --flows to plan for yours)")

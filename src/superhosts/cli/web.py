@@ -202,10 +202,10 @@ def _read_token(path: Path) -> str:
 
 def web(options: Web) -> None:
     asked = DashboardOptions(
-        web=options.listen, web_token_file=options.web_token_file, web_trust_proxy=options.web_trust_proxy
+        web=options.web, web_token_file=options.web_token_file, web_trust_proxy=options.web_trust_proxy
     )
     check_installed("superhosts web")
-    dashboard = Dashboard(asked, "--listen")
+    dashboard = Dashboard(asked)
     view = folder_view(options.folder, options)
     stop = threading.Event()
     with Interruption(lambda: set_safely(stop)), dashboard.serving(view, follow=True):

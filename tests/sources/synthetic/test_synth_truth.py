@@ -114,7 +114,7 @@ def test_command_refuses_with_errors_for_users(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     for arguments, error in (
         ("x.pcap --family 5", UsageError),
-        ("x.pcap --flows many", SystemExit),  # the option itself refuses it
+        ("x.pcap --flows many", UsageError),
         ("x.pcap --flows 2M", UsageError),  # more flows than packets
         ("x.pcap --window 1.5s", UsageError),
         ("x.pcap --ipv6-prefix 200", UsageError),

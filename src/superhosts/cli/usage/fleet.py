@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING
 from pathlib import Path
+from typing import ClassVar
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import arg, flag, opt, options
@@ -26,6 +27,7 @@ class EdgeLinkOptions(common.LinkOptions):
         "of the site, and the sketch key. A token is a secret: other users see the options of a command, so write "
         "@FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, readable by its owner "
         "alone.",
+        brief="The token that `superhosts site enroll` printed, as @FILE.",
     )
 
 
@@ -58,6 +60,11 @@ class Edge(
         superhosts edge netflow://0.0.0.0:2055 --site ams --to s3://fleet/sketches
     """
 
+    settings: ClassVar = (*common.SETTINGS, "grace", "tls_ca", "tls_cert", "tls_key")
+    first: ClassVar = (
+        *("inputs", "join", "site", "to", "inner", "window", "memory", "key_file", "output", "spool"),
+        *("metrics", "config"),
+    )
     inputs: list[str] = common.INPUT(
         help=f"{common.INPUTS} A folder is followed: files that a program that captures or logs adds to it are read. "
         "Without any input, only what waits in the spool is sent.",
@@ -184,6 +191,11 @@ class Hub(
         superhosts hub --sites ams,fra,nyc --archive archive --web :8105
     """
 
+    settings: ClassVar = common.SETTINGS
+    first: ClassVar = (
+        *("sites", "from_folder", "listen", "state", "threshold", "top", "alerts", "archive", "json", "output", "web"),
+        *("metrics", "config"),
+    )
     state: Path = common.STATE
     site: str = common.SITE(help="Name of this hub, in its archive and at the upstream hub.", default="hub")
     sites: list[str] = opt(

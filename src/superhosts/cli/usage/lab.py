@@ -17,8 +17,8 @@ class Plan:
     """False rates are shares of the true super hosts. They are predicted for hosts with a heavy tail of peers: exponent
     1.05, one host in 10,000 flows with 1024 peers or more. A memory with a false rate above 20 % is refused. Windows
     that are counted exactly have no false hosts. Without --flows nothing is planned: the table shows the sizes that
-    --memory alone gives, and what to expect of them with 5 M flows. Give the plan to scan, edge, hub and batch with
-    --geometry; in Python: sh.Cube("128MiB", flows="20M", threshold=1024).
+    --memory alone gives, and what to expect of them with 5 M flows. Give the plan to scan, edge and hub as the setting
+    geometry, to batch with --geometry; in Python: sh.Cube("128MiB", flows="20M", threshold=1024).
 
     Examples:
         superhosts plan --flows 20M --threshold 1024 --memory 128MiB

@@ -61,15 +61,16 @@ class Web(common.ScanWantedOptions, common.NamesOptions):
     Examples:
         superhosts web archive
         superhosts web archive --threshold 500 --labels hosts.csv
-        superhosts web archive --listen 0.0.0.0:8105 --web-token-file token
+        superhosts web archive --web 0.0.0.0:8105 --web-token-file token
     """
 
     folder: Path = arg("DIR", "Folder of saved sketches, with all folders in it.")
-    listen: str = opt(
+    web: str = opt(
         "HOST:PORT",
         "Where browsers find it. At an address that others reach, like 0.0.0.0:8105, a token is asked for.",
         "127.0.0.1:8105",
         check=parse_place,
+        old="--listen",
     )
     web_token_file: Path | None = common.WEB_TOKEN_FILE
     web_trust_proxy: list[str] = common.WEB_TRUST_PROXY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import flag, opt, options
@@ -36,6 +37,10 @@ class Scan(common.ScanTrafficOptions, common.ScanWantedOptions, common.ScanResul
         superhosts scan netflow://0.0.0.0:2055 --inner 10.0.0.0/8
     """
 
+    settings: ClassVar = (*common.SETTINGS, "grace")
+    first: ClassVar = (
+        *("inputs", "inner", "threshold", "top", "window", "evidence", "alerts", "save", "output", "json", "config"),
+    )
     inputs: list[str] = common.INPUT
     memory_total: str | None = common.MEMORY_TOTAL
     grace: str = common.LIVE_GRACE(
@@ -77,6 +82,11 @@ class Watch(
         superhosts watch live:eth0 --inner private --save sketches --web :8105
     """
 
+    settings: ClassVar = (*common.SETTINGS, "grace", "site")
+    first: ClassVar = (
+        *("inputs", "inner", "threshold", "top", "window", "evidence", "alerts", "save", "output", "json", "web"),
+        *("metrics", "config"),
+    )
     inputs: list[str] = common.INPUT(help=f"{common.INPUTS} A folder is followed, as new files come.")
     memory_total: str | None = common.MEMORY_TOTAL
     grace: str = common.LIVE_GRACE
