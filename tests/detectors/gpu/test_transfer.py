@@ -32,10 +32,10 @@ def run_transfer(batches, targets, first: int, step: int, context: int = CONTEXT
 def test_parts_are_one_for_each_thread_unless_they_are_too_small_or_too_large(rows, count):
     half = np.empty(rows // 2, np.uint32), np.empty(rows // 2, np.uint32)
     rest = tuple(np.empty(rows - rows // 2, np.uint32) for _ in range(2))
-    piece = Piece([half, rest], (None, None), 1 << 22, 8)
+    piece = Piece([half, rest], (SimpleNamespace(address=0),) * 2, 1 << 22, 8)
     assert piece.count == count
-    assert (count - 1) * piece.size < rows <= count * piece.size
-    assert 8 * piece.size <= 1 << 22
+    assert (count - 1) * piece.parts.size < rows <= count * piece.parts.size
+    assert 8 * piece.parts.size <= 1 << 22
 
 
 @pytest.fixture

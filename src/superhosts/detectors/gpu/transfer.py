@@ -10,7 +10,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,22 +101,14 @@ class Piece:
 
     def __init__(self, batches: Sequence[Columns], targets: tuple[Any, Any], part_bytes: int, threads: int) -> None:
         """Divide the batches into parts: one for each thread, but of MIN_PART to `part_bytes` bytes."""
-        self.batches, self.targets = batches, targets
-        width, total = sum(map(_width, batches[0])), sum(len(columns[0]) for columns in batches)
-        self.size = min(part_bytes // width, max(MIN_PART // width, -(-total // threads)))
-        self.count = -(-total // self.size)
-
-    def prepare(self) -> None:
-        """Look up all addresses now, so that not every thread does it."""
-        self.parts  # noqa: B018
-
-    @cached_property
-    def parts(self) -> Parts:
-        """What `transfer` needs to know. The columns of all batches have the same types."""
-        sources = np.array([[column.ctypes.data for column in columns] for columns in self.batches], np.int64)
-        rows = np.array([len(columns[0]) for columns in self.batches], np.int64)
-        targets = np.array([target.address for target in self.targets], np.int64)
-        return Parts(sources, rows, targets, np.array(list(map(_width, self.batches[0])), np.int64), self.size)
+        self.batches = batches
+        widths, rows = list(map(_width, batches[0])), [len(columns[0]) for columns in batches]
+        size = min(part_bytes // sum(widths), max(MIN_PART // sum(widths), -(-sum(rows) // threads)))
+        sources = [[column.ctypes.data for column in columns] for columns in batches]
+        # Addresses are looked up once, not by every thread. The columns of all batches have the same types.
+        addresses = [target.address for target in targets]
+        self.parts = Parts(_numbers(sources), _numbers(rows), _numbers(addresses), _numbers(widths), size)
+        self.count = -(-sum(rows) // size)
 
 
 class Lane:
@@ -134,6 +126,10 @@ class Lane:
         status = transfer(_calls(), driver.context_of(self._gpu), piece.parts, buffer, first, step)
         if status:
             raise driver.DriverError("a copy", status)
+
+
+def _numbers(values: list[Any]) -> Any:
+    return np.array(values, np.int64)
 
 
 def _width(column: Addresses) -> int:
@@ -231,7 +227,6 @@ class Staging:
         if threads == 1:
             self._transfer(piece, 0, 1)
             return []
-        piece.prepare()
         return start_parallel(self._transfer, [(piece, first, threads) for first in range(threads)], self._threads)
 
     def _transfer(self, piece: Piece, first: int, step: int) -> None:
