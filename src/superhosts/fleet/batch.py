@@ -349,20 +349,14 @@ class Batch:
 
     def _merge(self, pieces: dict[int, list[str]]) -> dict[int, str]:
         while any(len(names) > 1 for names in pieces.values()):
-            targets: dict[str, tuple[int, int]] = {}  # by digest: the window, and the position among its files
-            tasks = []
-            merged: dict[int, list[str]] = {}
-            for window, names in pieces.items():
-                groups = [names[i : i + FAN_IN] for i in range(0, len(names), FAN_IN)]
-                merged[window] = [group[0] for group in groups]  # A group of one file needs no merge.
-                for position, group in enumerate(groups):
-                    if len(group) > 1:
-                        tasks.append(self._make_task("merge", group, group))
-                        targets[tasks[-1].digest] = window, position
-            for task, result in self._run_tasks(tasks):
-                window, position = targets[task.digest]
-                merged[window][position] = result["pieces"][0]["file"]
-            pieces = merged
+            groups = {
+                window: [tuple(names[i : i + FAN_IN]) for i in range(0, len(names), FAN_IN)]
+                for window, names in pieces.items()
+            }
+            tasks = [self._make_task("merge", each, each) for some in groups.values() for each in some if len(each) > 1]
+            merged = {task.names: result["pieces"][0]["file"] for task, result in self._run_tasks(tasks)}
+            # A group of one file needs no merge.
+            pieces = {window: [merged.get(each, each[0]) for each in some] for window, some in groups.items()}
         return {window: name for window, (name,) in pieces.items()}
 
     def _restore(self, unions: dict[int, str]) -> Iterator[BatchWindow]:

@@ -99,16 +99,16 @@ class Panel(Exact, Generic[Compared]):
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self.pairs += len(hosts)
         super()._update(hosts, peers)
-        for name, detector in self.detectors.items():
-            start = time.perf_counter()
-            detector.update(hosts, peers)
-            self.seconds[name] += time.perf_counter() - start
+        self._on_each(lambda detector: detector.update(hosts, peers))
 
     def _flush(self) -> None:
         """Write the pairs that wait, which counts as updating."""
+        self._on_each(lambda detector: detector.flush())
+
+    def _on_each(self, work: Callable[[Contestant], None]) -> None:
         for name, detector in self.detectors.items():
             start = time.perf_counter()
-            detector.flush()
+            work(detector)
             self.seconds[name] += time.perf_counter() - start
 
     def _clear(self) -> None:
