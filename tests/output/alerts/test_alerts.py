@@ -92,14 +92,16 @@ def test_sliding_windows_are_quiet_by_their_length() -> None:
     assert kinds(events) == ["opened", "closed"]
 
 
-def test_a_window_that_comes_late_opens_and_closes_nothing_else() -> None:
+def test_a_window_that_comes_late_opens_alerts_and_closes_older_ones_alone() -> None:
     machine = machine_of()
     machine.take(window(5), [row()])
     (late,) = machine.take(window(2), [row("203.0.113.7", 9000)])
     assert (late["event"], late["host"]) == ("opened", "203.0.113.7")
     assert machine.latest == window(5).end
-    (grown,) = machine.take(window(4), [row(peers=5000)])
+    (grown,) = machine.take(window(3), [row(peers=5000)])
     assert (grown["event"], grown["peers"], grown["peak"]) == ("grown", 2000, 5000)
+    (closed,) = machine.take(window(4), [])  # what is over; the other one is newer
+    assert (closed["event"], closed["host"]) == ("closed", "203.0.113.7")
 
 
 def test_a_replay_tells_nothing_again(tmp_path: Path) -> None:
@@ -114,6 +116,40 @@ def test_a_replay_tells_nothing_again(tmp_path: Path) -> None:
     assert {alert.id: alert.windows for alert in store.alerts()} == seen
     assert kinds(store.take(again, window(len(scan)), [row()])) == ["opened"]
     store.close()
+
+
+def test_a_storm_that_is_replayed_opens_nothing(tmp_path: Path) -> None:
+    many = [row(f"203.0.113.{number}", 2000 + number) for number in range(6)]
+    for scan in ([many, many, [], [], []], [many, many]):  # closed, and still open
+        with closing(AlertStore(tmp_path / f"{len(scan)}.sqlite")) as store:
+            told = []
+            for _ in range(3):
+                machine = store.machine(Policy((Rule(threshold=1000),), cap=2))
+                told.append([e for number, rows in enumerate(scan) for e in store.take(machine, window(number), rows)])
+            assert kinds(told[0]).count("opened") == 4
+            assert told[1:] == [[], []]
+
+
+def test_an_older_capture_closes_the_alerts_that_it_has_opened(tmp_path: Path) -> None:
+    machine = machine_of()
+    machine.take(window(1000), [row()])
+    older = [[row("203.0.113.7")], [row("203.0.113.7", 2500)], [], [], [row("203.0.113.7")], [], []]
+    events = run(machine, older)
+    assert kinds(events) == ["opened", "closed"] * 2
+    assert (events[1]["reason"], events[1]["closed"]) == ("quiet", iso_time(window(3).end))
+    assert [alert.host for alert in machine.alerts.values()] == [SCANNER]
+    assert run(machine, older) == []
+
+
+def test_a_rule_that_another_run_does_not_have_is_no_quiet_host(tmp_path: Path) -> None:
+    machine = machine_of(Rule("old"))
+    machine.take(window(0), [row()])
+    renamed = AlertMachine(Policy((Rule("new"),)), machine.alerts.values(), latest=machine.latest)
+    events = renamed.take(window(0), [row()])
+    assert [(each["event"], each["rule"], each.get("reason")) for each in events] == [
+        ("opened", "new", None),
+        ("closed", "old", "rule removed"),
+    ]
 
 
 def test_an_interrupted_window_opens_and_closes_nothing() -> None:

@@ -7,8 +7,10 @@ At most `cap` alerts are opened in a window, those with the most peers; how many
 that are held back and stay are opened in later windows; a storm is closed by the first window that holds none back.
 
 Everything is decided by the times of windows, never by the clock. A window that is late, reported again or interrupted
-may open alerts and let them grow, and closes none. It opens none of a host whose alert was closed after that window, so
-a file that is scanned twice tells everything once. The clock says alone whether a sentence needs a date.
+may open alerts and let them grow. It opens none of a host whose alert was closed after that window, and no more than
+the cap together with what it has opened before, so a file that is scanned twice tells everything once. Unless it is
+interrupted, it closes alerts of windows before it, as those of an older file. The clock says alone whether a sentence
+needs a date.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import hashlib
 import json
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -297,7 +299,7 @@ class AlertMachine:
         past: Past | None = None,
         latest: int = 0,
         storm: int = 0,
-        closed: Iterable[Alert] = (),
+        closed: Sequence[Alert] = (),
     ) -> None:
         self.policy = policy
         self.mutes = AllowList()  # by a person, for some time
@@ -307,6 +309,7 @@ class AlertMachine:
         self._closed: dict[Key, int] = {}  # end of the window that closed the last alert
         for alert in closed:
             self._closed[alert.key] = max(alert.closed, self._closed.get(alert.key, 0))
+        self._opened = Counter(alert.opened for alert in (*self.alerts.values(), *closed))  # by starts of windows
         self.storm = storm  # start of the first window that held alerts back; 0: there is no storm
         self.counters = AlertCounters()
         self.changed: dict[str, Alert] = {}  # alerts to store, by id
@@ -323,10 +326,11 @@ class AlertMachine:
         if is_newest:
             self.latest = window.end
             self.past.windows += 1
+        if is_whole:
             length = window.end - window.start
             quiet = {rule.name: rule.quiet for rule in self.policy.rules}
             over = [each for each in self.alerts.values() if window.end - each.last >= quiet.get(each.rule, 0) * length]
-            events += [self._close(alert, QUIET) for alert in over]
+            events += [self._close(each, QUIET if each.rule in quiet else GONE, window.end) for each in over]
         return events
 
     def reload(self, policy: Policy, mutes: AllowList | None = None) -> list[Event]:
@@ -338,7 +342,7 @@ class AlertMachine:
         for alert in list(self.alerts.values()):
             why = GONE if alert.rule not in names else self._unwanted(network_of(alert.host), alert.rule)
             if why:
-                events.append(self._close(alert, why))
+                events.append(self._close(alert, why, self.latest))
         return events
 
     def _take_row(
@@ -357,7 +361,7 @@ class AlertMachine:
         known = self.alerts.get(alert.key)
         if why := self._unwanted(network, rule.name, peers_named(row)):
             self.counters.allowed += 1
-            return [self._close(known, why)] if known is not None else []
+            return [self._close(known, why, self.latest)] if known is not None else []
         if known is None:
             alert.threshold = least
             is_over = window.end <= self._closed.get(alert.key, 0)
@@ -380,12 +384,14 @@ class AlertMachine:
         candidates.sort(key=lambda each: -known_peers(each[1]))
         events = []
         rules = {rule.name: rule for rule in self.policy.rules}
-        for alert, row in candidates[: self.policy.cap]:
+        room = max(0, self.policy.cap - self._opened[window.start])
+        for alert, row in candidates[:room]:
             alert.seen(row, window.end)
             alert.act = self._may_act(alert)
             alert.level = _level(rules[alert.rule], alert)
             self.alerts[alert.key] = self.changed[alert.id] = alert
             self.counters.opened += 1
+            self._opened[window.start] += 1
             events.append(alert.event(OPENED, row, act=alert.act))
         held_back = len(candidates) - len(events)
         self.counters.held_back += held_back
@@ -408,10 +414,10 @@ class AlertMachine:
         times = {"since": iso_time(self.storm), "until": iso_time(until)}
         return {"kind": ALERT, "event": kind, "text": text, "alert": id, "held_back": held_back, **times, "act": False}
 
-    def _close(self, alert: Alert, reason: str) -> Event:
-        alert.closed, alert.reason = max(self.latest, alert.last), reason
+    def _close(self, alert: Alert, reason: str, now: int) -> Event:
+        alert.closed, alert.reason = max(now, alert.last), reason
         self.changed[alert.id] = self.alerts.pop(alert.key)
-        self._closed[alert.key] = alert.closed
+        self._closed[alert.key] = max(alert.closed, self._closed.get(alert.key, 0))
         self.counters.closed += 1
         # Another rule's alert of the same host keeps what was done against it in force.
         others = (self.alerts.get((rule.name, alert.key[1])) for rule in self.policy.rules)
