@@ -57,7 +57,8 @@ class Cube(ColumnSketch):
 
     Hosts are addresses unless `keys` says otherwise: with "int64" they are integers, with "text" names. Peers are then
     integers or text. Files of text keys hold names of hosts in clear text, never those of peers. An eighth of the
-    memory is for these names, enough for one of 60 bytes for each KiB.
+    memory is for these names, enough for one of 60 bytes for each KiB; with names of 255 bytes
+    a cube takes up to a fifth more than its memory.
 
     Without `key` (or SUPERHOSTS_KEY) a cube uses the public key, which everybody knows: programs give the same results
     everywhere, and their files can be merged. Whoever can choose addresses or names can then hide super hosts from a
