@@ -41,7 +41,7 @@ def _record(fields: list[e.Field], rng: Random) -> bytes:
     return content
 
 
-def _netflow(seed: int) -> list[bytes]:
+def netflow_of(seed: int) -> list[bytes]:
     """Return datagrams of an exporter that means well, most of the time."""
     rng = Random(seed)
     is_ipfix = rng.random() < 0.5
@@ -65,7 +65,8 @@ def _netflow(seed: int) -> list[bytes]:
         make = e.ipfix if is_ipfix else e.version9
         datagrams.append(make(*sets, sequence=sequence, domain=rng.randrange(2)))
     if rng.random() < 0.3:
-        datagrams.append(e.version5([e.record5("10.0.0.1", "10.0.0.2")] * rng.randrange(1, 4)))
+        times = [(rng.randrange(5000), rng.randrange(5000)) for _ in range(rng.randrange(1, 31))]
+        datagrams.append(e.version5([e.record5("10.0.0.1", "10.0.0.2", first=a, last=b) for a, b in times]))
     return datagrams
 
 
@@ -76,7 +77,7 @@ _cases = st.tuples(st.integers(0, 2**32), edits, st.sampled_from(TIMES), st.bool
 def netflow(case: tuple[int, list[Edit], str, bool]) -> None:
     """What the naive reader finds is found, in the same order, and every record is counted."""
     seed, changes, time, arrives = case
-    datagrams = _netflow(seed)
+    datagrams = netflow_of(seed)
     for number, change in enumerate(changes):
         at = number % len(datagrams)
         datagrams[at] = apply(datagrams[at], [change])[:65535]
