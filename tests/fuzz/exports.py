@@ -18,7 +18,9 @@ TIMES = ("start", "end", "export", "received")
 
 
 def _fields(rng: Random) -> list[e.Field]:
-    fields: list[e.Field] = [(8, 4), (12, 4)] if rng.random() < 0.6 else [(27, 16), (28, 16)]
+    narrow: list[e.Field] = [(8, 4), (12, 4)]
+    wide: list[e.Field] = [(27, 16), (28, 16)]
+    fields = rng.choice((narrow, narrow, narrow, wide, wide, narrow + wide)).copy()
     for _ in range(rng.randrange(6)):
         element = rng.choice(ELEMENTS)
         length = USUAL_LENGTHS.get(element, 4) if rng.random() < 0.8 else rng.choice((0, 1, 2, 3, 4, 8, 9, 65535))
@@ -36,8 +38,8 @@ def _record(fields: list[e.Field], rng: Random) -> bytes:
             content += (e.NOON * (1 if element < 152 else 1000)).to_bytes(8, "big")[-length:]
         elif element in (154, 155) and length == 8 and rng.random() < 0.8:
             content += struct.pack("!II", e.NOON + 2_208_988_800, rng.randrange(2**32))
-        else:
-            content += rng.randbytes(length)
+        else:  # IPv4 addresses of zero stand in records of IPv6 that have room for both
+            content += bytes(length) if element in (8, 12) and rng.random() < 0.5 else rng.randbytes(length)
     return content
 
 

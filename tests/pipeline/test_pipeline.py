@@ -281,13 +281,6 @@ def test_without_a_taker_the_first_error_ends_the_scan(tmp_path: Path, name: str
         list(sh.scan(path, **SMALL))
 
 
-def test_inputs_without_packets_give_no_windows(tmp_path: Path) -> None:
-    empty = write(tmp_path / "none.pcap", [])
-    run = scan(empty, empty)
-    assert everything(run) == []
-    assert run.counters.packets == 0
-
-
 # Families, sides, directions
 
 

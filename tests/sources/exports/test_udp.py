@@ -112,14 +112,6 @@ def test_several_sockets_are_one_source() -> None:
     assert len(status["exporters"]) == 1
 
 
-def test_what_was_received_before_a_stop_counts() -> None:
-    port = free_port()
-    read = Read(f"netflow://127.0.0.1:{port}")
-    send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")] * 30, sequence=30 * each) for each in range(40)))
-    read.stop()
-    assert read.packets == 1200
-
-
 def test_everything_that_waits_is_read_if_the_stop_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """As it does where the first call that receives is still compiled; several batches wait by then."""
     monkeypatch.setattr(product, "BATCH_DATAGRAMS", 4)
