@@ -70,6 +70,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         ("[scan]\ntreshold = 5", "scan.treshold: no such option; is it threshold?"),
         ("[scan]\nthreshold = 'many'", "scan.threshold = 'many': 'many' is not a number"),
         ("[hub]\nsave = 'x'", "hub.save: no such option"),
+        ('[scan]\nkey-file = "a\\u0000b"', "scan.key-file = 'a\\x00b': a null character is no text; leave it out"),
         ("[scan]\njson = 'yes'", "scan.json = 'yes': must be true or false"),
         ("[edge]\nsite = ['a', 'b']", "edge.site = ['a', 'b']: takes one value, not a list"),
         ("[edge]\nsite = true", "edge.site = true: must be text or a number"),

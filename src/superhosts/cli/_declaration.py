@@ -118,6 +118,9 @@ def read_value(each: Opt, kind: Any, value: Any) -> Any:
     Text comes from a person, a file or the environment; anything else is a default.
     """
     plain = next(part for part in get_args(kind) if part is not type(None)) if isinstance(kind, UnionType) else kind
+    texts = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(text, str) and "\0" in text for text in texts):  # from a file: no path may have it
+        raise UsageError("a null character is no text; leave it out")
     if get_origin(plain) is list:
         return each.check(list(value)) if each.check and value else list(value or ())
     if not isinstance(value, str):
