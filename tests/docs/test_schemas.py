@@ -46,13 +46,14 @@ def test_the_schemas_are_those_of_the_types() -> None:
     assert {path.name: path.read_text("utf-8") for path in FOLDER.iterdir()} == made, "run `make schemas`"
 
 
-def test_rows_of_scans_and_sketches(run: Run, tmp_path: Path) -> None:
+def test_rows_of_scans_and_sketches(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = ("scan", write(tmp_path / "a.pcap", traffic()), "--window", "2m", "--top", "3", "--json", "--quiet")
     (tmp_path / "labels.csv").write_text("prefix,label\n0.0.0.0/0,any\n")
+    monkeypatch.setenv("SUPERHOSTS_SCAN_LABELS", str(tmp_path / "labels.csv"))
     rows = []
     for words in (
         (*scan, "--save", tmp_path / "saved.cube"),
-        (*scan, "--evidence", "--labels", tmp_path / "labels.csv"),
+        (*scan, "--evidence"),
         (*scan, "--count", "ports", "--port", "0-65535", "--proto", "tcp"),
         ("hosts", tmp_path / "saved.cube", "--top", "3", "--json", "--quiet"),
     ):
