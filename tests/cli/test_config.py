@@ -107,6 +107,9 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
             "[scan]: --threshold 5000: an alert rule starts at 400 peers",
         ),
         ("[watch]\nweb-trust-proxy = ['10.0.0.1']", "[watch]: --web-trust-proxy: only with --web"),
+        # What is missing only because something else is wrong is not said.
+        ("[hub]\nwindow = '1x'\nslide = '30s'", "hub.window = '1x': '1x' is not a duration"),
+        ("[edge]\noutput = ['x.parquet']\nthreshold = 5", "[edge]: --output x.parquet: Parquet cannot be appended to"),
         ("[edge]\nto = 'a'\nnats = 'b'", "[edge]: --to and --nats: choose one way to the hub"),
         ("[edge]\nthreshold = 5", "[edge]: --threshold and --top: only with --output"),
         ("[edge]\nsite = 'a b'", "[edge]: --site 'a b': "),
