@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nats
@@ -444,6 +445,32 @@ def test_a_link_that_fails_in_two_ways_in_turn_is_said_twice() -> None:
     assert said[2:] == ["the link to nats://hub:4222 works again"]
     status.down("one")
     assert len(said) == 4
+
+
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_a_confirmation_that_died_with_a_server_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, confirmed: bool
+) -> None:
+    """The server has everything when it gives a sign of life, on a slow connection late; a confirmation follows."""
+    monkeypatch.setattr(send, "CONFIRMED", 0.01)
+    arrived, signs = asyncio.Event(), list[float]()
+
+    async def publish(*_: Any, **__: Any) -> None:
+        await arrived.wait()
+
+    async def flush(timeout: float) -> None:
+        signs.append(timeout)
+        if confirmed:
+            arrived.set()
+
+    link: Any = SimpleNamespace(jetstream=SimpleNamespace(publish=publish), client=SimpleNamespace(flush=flush))
+    work = NatsSender(NatsOptions("nats://here"), "ams", print)._store(link, b"", {})
+    if confirmed:
+        asyncio.run(work)
+    else:
+        with pytest.raises(nats.errors.TimeoutError):
+            asyncio.run(work)
+    assert signs == [send.STORED]
 
 
 def test_a_key_of_another_site_is_said(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:

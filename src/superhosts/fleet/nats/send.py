@@ -39,7 +39,8 @@ FIRST_ASK = 1.0  # seconds before the second question over a connection; then tw
 LOOK_EVERY = 1.0  # seconds between two looks at the spool, unless it has a new sketch
 SPOOL_POLL = 0.1  # seconds between two looks at the number of sketches that were spooled
 IN_TRANSIT = 8  # pieces in transit at once
-STORED = 300.0  # seconds for the server to confirm that it has stored a piece, over the slowest connection
+STORED = 300.0  # seconds for a piece to reach the server, over the slowest connection
+CONFIRMED = 15.0  # seconds for the server to confirm a piece that it has
 ATTEMPTS = 3  # attempts to send a piece before the connection is given up
 LONGEST = 60.0  # longest time in seconds before a sketch is sent again
 NO_ROOM = (10077, 10023, 10047, 10122)  # error codes for a stream at its limit, and for a full disk
@@ -211,12 +212,21 @@ class NatsSender:
             self._room.release()
 
     async def _store(self, link: Link, data: bytes, headers: dict[str, str]) -> None:
-        """Publish and wait for the confirmation, in a task of its own: the library swallows cancellations."""
+        """Publish and wait for the confirmation, in a task of its own: the library swallows cancellations.
+
+        A confirmation may die with one server of a cluster. So if none comes, the server at the other end is asked for
+        a sign of life, which it gives after everything that was sent before it, however slow the connection is.
+        """
         subject = f"superhosts.from.{self.site}.chunk"
         task = asyncio.ensure_future(link.jetstream.publish(subject, data, timeout=STORED, headers=headers))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            await asyncio.wait({task})
+            done, _ = await asyncio.wait({task}, timeout=CONFIRMED)
+            if not done:
+                await link.client.flush(int(STORED))
+                done, _ = await asyncio.wait({task}, timeout=CONFIRMED)
+            if not done:
+                raise nats.errors.TimeoutError
             task.result()
         finally:
             task.cancel()
