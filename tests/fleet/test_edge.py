@@ -106,15 +106,6 @@ def test_an_edge_on_a_gpu_spools_the_bits_of_the_cpu(tmp_path: Path):
     assert spooled(tmp_path / "gpu") == spooled(tmp_path / "cpu")
 
 
-def test_a_second_run_over_the_same_input_has_nothing_to_do(tmp_path: Path):
-    make_edge(tmp_path, [], Packets(3)).run()
-    before = sorted(tmp_path.glob("*.cube"))
-    again = make_edge(tmp_path, [], Packets(3))
-    again.run()
-    assert again.counters.windows == 0
-    assert sorted(tmp_path.glob("*.cube")) == before
-
-
 class Stamped(Packets):
     """A folder, as it were, whose packets come in windows of these numbers."""
 

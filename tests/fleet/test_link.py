@@ -7,9 +7,9 @@ from pathlib import Path
 
 from faults import system_call
 from fleets import make_sketch, write_parcel
-from hubs import Node
+from hubs import Node, WatchedIntake
 from superhosts.fleet.filelink import FileReceiver
-from superhosts.fleet.link import Backlog
+from superhosts.fleet.link import Backlog, Receipt
 from superhosts.fleet.spool import Spool
 
 MANY = 300
@@ -84,17 +84,11 @@ def test_a_hub_knows_how_much_waits_on_its_link_and_how_far_it_is(tmp_path: Path
     sizes = [max(path.stat().st_size, 512 * path.stat().st_blocks) for path in paths]
     seen: list[tuple[int, int]] = []
 
-    class Watched:
-        folder = node.intake.folder
+    def watch(path: Path, name: str, site: str) -> Receipt:
+        seen.append(backlog.left())
+        return node.intake.accept(path, name, site)
 
-        def known(self, name: str) -> object:
-            return node.intake.known(name)
-
-        def accept(self, path: Path, name: str, site: str) -> object:
-            seen.append(backlog.left())
-            return node.intake.accept(path, name, site)
-
-    receiver.step(Watched(), threading.Event())  # type: ignore[arg-type]
+    receiver.step(WatchedIntake(node.intake, watch), threading.Event())
     assert seen == [(4 - done, sum(sizes[done:])) for done in range(4)]
     assert backlog.left() == (0, 0)
     stored = (tmp_path / "state" / "windows").glob("*/*-ams-*.cube")
