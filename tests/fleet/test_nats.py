@@ -460,7 +460,7 @@ def test_a_confirmation_that_died_with_a_server_is_not_waited_for(
 
     async def flush(timeout: float) -> None:
         signs.append(timeout)
-        if confirmed:
+        if confirmed and len(signs) == 2:
             arrived.set()
 
     link: Any = SimpleNamespace(jetstream=SimpleNamespace(publish=publish), client=SimpleNamespace(flush=flush))
@@ -470,7 +470,7 @@ def test_a_confirmation_that_died_with_a_server_is_not_waited_for(
     else:
         with pytest.raises(nats.errors.TimeoutError):
             asyncio.run(work)
-    assert signs == [send.STORED]
+    assert signs == [send.STORED] * 2  # the first may overtake the piece
 
 
 def test_a_key_of_another_site_is_said(tmp_path: Path, guarded: Broker, intake: KeepingIntake) -> None:

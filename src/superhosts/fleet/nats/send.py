@@ -223,7 +223,8 @@ class NatsSender:
         try:
             done, _ = await asyncio.wait({task}, timeout=CONFIRMED)
             if not done:
-                await link.client.flush(int(STORED))
+                for _ in range(2):  # the first may overtake pieces that wait in this client
+                    await link.client.flush(int(STORED))
                 done, _ = await asyncio.wait({task}, timeout=CONFIRMED)
             if not done:
                 raise nats.errors.TimeoutError
