@@ -1,8 +1,8 @@
 """Bytes of a compressed input, decompressed.
 
 A compressed stream that ends early is not an error, only `ended_early`: an interrupted capture still counts. Damage, of
-which a wrong checksum is a kind, is an error. It is raised after what came before was returned, but for the step in
-which it was met: a block of zstd, up to `MOST_STEP` of the others, less near the beginning.
+which a wrong checksum is a kind, is an error. It is raised after what came before was returned, but for part of a block
+(zstd) or up to 8 KiB (xz), since a decompressor that meets damage in a call loses what that call had decompressed.
 
 A window (the past output that data refers to) longer than `LONGEST_WINDOW` is refused, with a way out. Several members
 (gzip), frames (zstd) or streams (xz) in a row are one stream, with or without zero bytes between them. Memory is
@@ -44,6 +44,7 @@ LONGEST_WINDOW = 128 * 1024 * 1024  # the default limit of the zstd command; the
 MOST_INPUT = 256 * 1024  # bytes that an unpacker needs at most to make a step
 MOST_STEP = 256 * 1024  # bytes of input and of output of a step; after each step a thread waits for the GIL
 _FIRST_STEP = 1024  # small, as a member may be tiny
+_XZ_STEP = 8192  # of which half is lost before damage on average; 4096 would be 5 % slower
 _ZSTD_MAGIC, _ZSTD_BLOCK, _ZSTD_HEADER = b"\x28\xb5\x2f\xfd", 128 * 1024, 18
 _XZ_OVERHEAD = 1024 * 1024  # memory of its decompressor besides the window
 
@@ -65,16 +66,37 @@ def _padding(data: memoryview) -> int:
 
 
 class Inflate:
-    """A member of gzip data, with the interface of `lzma.LZMADecompressor`."""
+    """A member of gzip data, with the interface of `lzma.LZMADecompressor`, which loses nothing before damage."""
 
     def __init__(self, inflater: Any) -> None:
         self._member = inflater.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        self._damage: Exception | None = None
         self.needs_input = True
 
     def decompress(self, data: bytes, most: int) -> bytes:
-        output: bytes = self._member.decompress(self._member.unconsumed_tail or data, most)
+        if self._damage is not None:
+            raise self._damage
+        data = self._member.unconsumed_tail or data
+        before = self._member.copy()
+        try:
+            output: bytes = self._member.decompress(data, most)
+        except (INFLATER.error, zlib.error) as error:
+            self._member, self._damage, self.needs_input = before, error, False
+            return self._before_damage(data, most)
         self.needs_input = not self._member.unconsumed_tail and len(output) < most
         return output
+
+    def _before_damage(self, data: bytes, most: int) -> bytes:
+        """Return what can be decompressed of data with damage: pieces of it, and of what fails half as much."""
+        parts, start, size = [], 0, (len(data) + 1) // 2
+        while size and start < len(data):
+            before = self._member.copy()
+            try:
+                parts.append(self._member.decompress(data[start : start + size], most))
+                start += size
+            except (INFLATER.error, zlib.error):
+                self._member, size = before, size // 2
+        return b"".join(parts)
 
     @property
     def eof(self) -> bool:
@@ -93,8 +115,9 @@ class Members:
     returns True if the data may end here. `Zstd` does the same.
     """
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], most_step: int) -> None:
         self._make = make
+        self._most_step = most_step
         self._member: Any = None  # None between two members
         self._step = _FIRST_STEP
 
@@ -115,7 +138,7 @@ class Members:
             if "limit" in str(error):
                 raise Damaged(f"more than {format_size(LONGEST_WINDOW)}", "xz -dc") from None
             raise Damaged(str(error).partition("data: ")[2] or str(error)) from None
-        self._step = min(2 * self._step, MOST_STEP)
+        self._step = min(2 * self._step, self._most_step)
         if not member.eof:
             return len(piece), output
         self._member = None
@@ -195,9 +218,9 @@ def _xz() -> lzma.LZMADecompressor:
 
 
 UNPACKERS: dict[str, Callable[[], Members | Zstd]] = {
-    "gzip": lambda: Members(partial(Inflate, INFLATER)),
+    "gzip": lambda: Members(partial(Inflate, INFLATER), MOST_STEP),
     "zstd": Zstd,
-    "xz": lambda: Members(_xz),
+    "xz": lambda: Members(_xz, _XZ_STEP),
 }
 ALONE_AFTER = 1024 * 1024  # bytes of output after which a thread of its own decompresses a file
 _CHUNK = 512 * 1024  # bytes of output from which on they are handed over: each time wakes the reader
