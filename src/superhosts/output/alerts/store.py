@@ -9,42 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import sqlite3
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from superhosts import __version__
+from superhosts.core.database import Database, Format
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.text import printable
-from superhosts.errors import InputError, OutputError, SuperhostsError
+from superhosts.errors import InputError, OutputError
 from superhosts.output.alerts.machine import MOST_HOSTS, Alert, AlertMachine, Event, Past, Policy
 from superhosts.output.alerts.rules import AllowList, Entry, as_network
 from superhosts.output.destination import Destination, for_each
 from superhosts.output.report import PARTIAL, Report, Row
 
-# The number of the format. A later version that only adds something (a field of alerts, a name in `state`)
-# leaves it as it is, and this version ignores what it does not know: alerts must not stop because a program was
-# downgraded, and what is missing then has a default. A change of what is here already raises it: the file is refused.
-VERSION = 1
-WRITER = "written_by"  # in `state`: the version of superhosts that has written last, for messages
 KEEP_CLOSED = 100_000  # closed alerts; beyond, the oldest are removed
-_BUSY = 10.0  # seconds to wait for a reader or writer
-# Errors that come from the disk or from other programs. All others mean that the file is damaged.
-_OUTSIDE = {
-    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY),
-    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
-    *(sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_TOOBIG),
-}
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+FORMAT = Format(
+    what="a file of alerts",
+    version=1,
+    table="alerts",
+    schema="""
 CREATE TABLE IF NOT EXISTS alerts (id TEXT PRIMARY KEY, closed INTEGER NOT NULL, last INTEGER NOT NULL,
     content TEXT NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS alerts_by_end ON alerts (closed, last);
@@ -52,7 +39,10 @@ CREATE TABLE IF NOT EXISTS events (number INTEGER PRIMARY KEY AUTOINCREMENT, con
 CREATE TABLE IF NOT EXISTS past (key TEXT PRIMARY KEY, content TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS mutes (network TEXT NOT NULL, rule TEXT NOT NULL, until REAL NOT NULL, why TEXT NOT NULL,
     PRIMARY KEY (network, rule)) WITHOUT ROWID;
-"""
+""",
+    trouble="alerts cannot be kept",
+    way_out="move it away to begin with a new one (open alerts are told again), or restore a backup",
+)
 
 
 class AlertStore:
@@ -61,50 +51,23 @@ class AlertStore:
     def __init__(self, path: Path, *, must_exist: bool = False) -> None:
         self.path = path
         self.trouble = ""  # why the last window could not be stored; empty: it is
-        self._lock = threading.RLock()
         self._pending: list[Event] = []  # events of windows that could not be stored
         if must_exist and not (path.is_file() and path.stat().st_size):  # SQLite would make any empty file its own
             raise InputError("no alerts are kept here", file=str(path))
-        with self._errors():
-            if not path.exists():  # Only its owner may read it. SQLite's other files get the same mode.
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            # Events are read and removed by another thread than the one that takes windows.
-            self._database = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
-        try:
-            with self._errors():
-                self._prepare()
-        except BaseException:
-            self._database.close()
-            raise
-
-    def _prepare(self) -> None:
-        version = self._database.execute("PRAGMA user_version").fetchone()[0]
-        tables = {name for (name,) in self._database.execute("SELECT name FROM sqlite_master")}
-        if tables and (version == 0 or not {"state", "alerts"} <= tables):
-            raise InputError("a database of another program, not a file of alerts; name another", file=str(self.path))
-        self._database.execute("PRAGMA journal_mode=WAL")
-        self._database.execute("PRAGMA synchronous=FULL")
-        if version > VERSION:
-            way = "use that version, or another file"
-            text = (
-                f"a later version of superhosts{self._writer()} wrote it (format {version}; this one reads {VERSION})"
-            )
-            raise InputError(f"{text}; {way}", file=str(self.path))
-        if version < VERSION:  # Whoever only looks writes nothing.
-            self._database.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version={VERSION};COMMIT;")
+        self._database = Database(path, FORMAT)
 
     def close(self) -> None:
         self._database.close()
 
     def machine(self, policy: Policy) -> AlertMachine:
-        with self._reading():
-            state = dict(self._database.execute("SELECT name, value FROM state"))
+        with self._database.reading() as database:
+            state = self._database.state()
             numbers = [state.get(name, 0) for name in ("windows", "latest", "storm")]
             if not all(isinstance(each, int) for each in numbers):
                 raise ValueError(f"a number is {printable(repr(numbers), 40)}")
             windows, latest, storm = numbers
             past = Past(windows=windows)
-            past.restore(self._database.execute("SELECT key, content FROM past").fetchall())
+            past.restore(database.execute("SELECT key, content FROM past").fetchall())
             closed = self.alerts(is_open=False, most=MOST_HOSTS)
             machine = AlertMachine(policy, self.alerts(is_open=True), past, latest, storm, closed)
         machine.mutes = self.mutes()
@@ -127,7 +90,7 @@ class AlertStore:
         return self._stored(machine, machine.reload(policy, self.mutes()))
 
     def _stored(self, machine: AlertMachine, events: list[Event], trouble: str = "") -> list[Event]:
-        with self._lock:
+        with self._database.lock:
             self._pending += events
             try:
                 self._write(machine, self._pending)
@@ -140,7 +103,7 @@ class AlertStore:
 
     def _write(self, machine: AlertMachine, events: list[Event]) -> None:
         past = machine.past
-        with self._transaction() as database:
+        with self._database.transaction() as database:
             database.executemany(
                 "INSERT OR REPLACE INTO alerts VALUES (?, ?, ?, ?)",
                 [(alert.id, alert.closed, alert.last, json.dumps(asdict(alert))) for alert in machine.changed.values()],
@@ -149,7 +112,7 @@ class AlertStore:
             stored = [(key, past.stored(key)) for key in past.changed]
             database.executemany("DELETE FROM past WHERE key = ?", [(key,) for key, text in stored if text is None])
             database.executemany("INSERT OR REPLACE INTO past VALUES (?, ?)", [each for each in stored if each[1]])
-            state = {"latest": machine.latest, "windows": past.windows, "storm": machine.storm, WRITER: __version__}
+            state = {"latest": machine.latest, "windows": past.windows, "storm": machine.storm}
             database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state.items())
             database.execute(
                 "DELETE FROM alerts WHERE closed > 0 AND id IN"
@@ -161,8 +124,8 @@ class AlertStore:
 
     def waiting(self, most: int = 1000) -> list[tuple[int, Event]]:
         """Return events that were not handed on yet, the oldest first, with their numbers."""
-        with self._reading():
-            found = self._database.execute("SELECT number, content FROM events ORDER BY number LIMIT ?", (most,))
+        with self._database.reading() as database:
+            found = database.execute("SELECT number, content FROM events ORDER BY number LIMIT ?", (most,))
             events = [(number, json.loads(content)) for number, content in found.fetchall()]
             if not all(isinstance(event, dict) and isinstance(event.get("event"), str) for _, event in events):
                 raise ValueError("an event is not an object")
@@ -170,34 +133,34 @@ class AlertStore:
 
     def count_waiting(self) -> int:
         """Return how many events wait; 0 if the file cannot be read, which `trouble` says."""
-        with contextlib.suppress(InputError, OutputError), self._errors():
-            return int(self._database.execute("SELECT count(*) FROM events").fetchone()[0])
+        with contextlib.suppress(InputError, OutputError), self._database.reading() as database:
+            return int(database.execute("SELECT count(*) FROM events").fetchone()[0])
         return 0
 
     def handed_on(self, number: int) -> None:
-        with self._transaction() as database:
+        with self._database.transaction() as database:
             database.execute("DELETE FROM events WHERE number <= ?", (number,))
 
     def alerts(self, *, is_open: bool | None = None, host: str | None = None, most: int = -1) -> list[Alert]:
         """Return alerts, those that were seen last first; `is_open`: only open or only closed ones; `most` of them."""
         which = {None: "closed >= 0", True: "closed = 0", False: "closed > 0"}[is_open]
-        with self._reading():
+        with self._database.reading() as database:
             asked = (
                 f"SELECT content FROM alerts WHERE {which} AND (? IS NULL OR json_extract(content, '$.host') = ?)"
                 " ORDER BY last DESC, id LIMIT ?"
             )
-            rows = self._database.execute(asked, (host, host, most)).fetchall()
+            rows = database.execute(asked, (host, host, most)).fetchall()
             return [Alert.from_fields(json.loads(content)) for (content,) in rows]
 
     def mutes(self) -> AllowList:
-        with self._reading():
+        with self._database.reading():
             return AllowList(Entry(as_network(each["host"], "mute"), each["rule"], "muted") for each in self.muted())
 
     def muted(self) -> list[dict[str, Any]]:
         names, kinds = ("host", "rule", "until", "why"), (str, str, float, str)
-        with self._reading():
+        with self._database.reading() as database:
             asked = "SELECT network, rule, until, why FROM mutes WHERE until > ? ORDER BY until"
-            rows = self._database.execute(asked, (time.time(),)).fetchall()
+            rows = database.execute(asked, (time.time(),)).fetchall()
             if not all(isinstance(value, kind) for row in rows for value, kind in zip(row, kinds, strict=True)):
                 raise ValueError("a mute is not text with a time")
             for network, *_ in rows:
@@ -207,67 +170,17 @@ class AlertStore:
     def mute(self, network: str, rule: str, until: float, why: str = "") -> None:
         """Want no alert of a host or prefix until some time, for one rule or, if it is empty, for all."""
         muted = str(as_network(network, "mute")), rule, float(until), why
-        with self._transaction() as database:
+        with self._database.transaction() as database:
             database.execute("DELETE FROM mutes WHERE until <= ?", (time.time(),))
             database.execute("INSERT OR REPLACE INTO mutes VALUES (?, ?, ?, ?)", muted)
 
     def unmute(self, network: str, rule: str) -> bool:
         """Want alerts again; False if none were muted."""
-        with self._transaction() as database:
+        with self._database.transaction() as database:
             gone = database.execute(
                 "DELETE FROM mutes WHERE network = ? AND rule = ?", (str(as_network(network, "mute")), rule)
             )
             return gone.rowcount > 0
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._errors():
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._database
-                self._database.execute("COMMIT")
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):  # SQLite may have done it already.
-                    self._database.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        with self._errors():
-            try:
-                yield
-            except SuperhostsError as error:
-                if isinstance(error, ValueError):  # a host that is none
-                    raise self._damaged(error) from error
-                raise
-            except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
-                raise self._damaged(error) from error
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        with self._lock:
-            try:
-                yield
-            except OSError as error:
-                raise OutputError(f"{self.path}: alerts cannot be kept: {error.strerror or error}") from error
-            except sqlite3.Error as error:
-                if getattr(error, "sqlite_errorcode", -1) & 0xFF in _OUTSIDE:
-                    raise OutputError(f"{self.path}: alerts cannot be kept: {error}") from error
-                raise self._damaged(error) from error
-            except UnicodeDecodeError as error:  # Damaged names are in the message of SQLite's error.
-                raise self._damaged("text that is no UTF-8") from error
-
-    def _damaged(self, why: object) -> InputError:
-        text = f"not a file of alerts, or damaged: {printable(why)}{self._writer('; superhosts', ' wrote it last')}"
-        way = "move it away to begin with a new one (open alerts are told again), or restore a backup"
-        return InputError(f"{text}; {way}", file=str(self.path))
-
-    def _writer(self, before: str = "", behind: str = "") -> str:
-        """Return which version of superhosts has written the file last, between two texts; empty: not known."""
-        with contextlib.suppress(sqlite3.Error, UnicodeDecodeError, AttributeError):
-            found = self._database.execute("SELECT value FROM state WHERE name = ?", (WRITER,)).fetchone()
-            return f"{before} {printable(found[0], 40)}{behind}" if found else ""
-        return ""
 
 
 class AlertDesk(Destination):

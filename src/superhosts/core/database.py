@@ -1,0 +1,173 @@
+"""One SQLite file of state: private, durable, and changed in transactions, each of which happens whole or not at all.
+
+A database has a table `state` of names and values, beside the tables of its own format. Every error names the file:
+OutputError if the disk or another program is in the way, so that the caller may try again; DamagedError if what is
+there cannot be read, so that the caller may set the file aside; InputError for the file of another program or of a
+later version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from superhosts import __version__
+from superhosts.core.files import is_plain, set_aside_and_report
+from superhosts.core.text import printable
+from superhosts.errors import InputError, OutputError, SuperhostsError
+
+BUSY = 10.0  # seconds to wait for another reader or writer
+# Errors that come from the disk or from other programs. All others mean that the file is damaged.
+_OUTSIDE = {
+    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY),
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_INTERRUPT),
+    *(sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOLFS, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_TOOBIG),
+}
+_STATE = "CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;"
+# A row of `state`, for messages. It is written only if it changes.
+_WRITTEN_BY = (
+    "INSERT INTO state VALUES ('written_by', ?)"
+    " ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value <> excluded.value"
+)
+
+
+class DamagedError(InputError):
+    """A database that cannot be read. `why` is the reason alone."""
+
+    def __init__(self, text: str, file: str, why: str) -> None:
+        super().__init__(text, file=file)
+        self.why = why
+
+
+@dataclass(frozen=True)
+class Format:
+    """What is in a database, and the words of the messages about it.
+
+    A later superhosts that only adds something (a table, a name in `state`) keeps the `version`, and this one ignores
+    what it does not know. A change of what is here already raises the version, and this one refuses the file.
+    """
+
+    what: str  # "a file of alerts"
+    version: int
+    table: str  # by which a file is recognised
+    schema: str  # CREATE … IF NOT EXISTS of all tables but `state`
+    trouble: str = "cannot be written"
+    way_out: str = "move it away to begin with a new one, or restore a backup"  # of damage
+
+
+class Database:
+    """An open database. Any thread may use it; `lock` is held while one does."""
+
+    def __init__(self, path: Path, form: Format) -> None:
+        self.path = path
+        self.lock = threading.RLock()
+        self._form = form
+        with self._errors():
+            if not path.exists():  # Only its owner may read it. SQLite's other files get the same mode.
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+        try:
+            with self._errors():
+                self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @classmethod
+    def opened(cls, path: Path, form: Format, say: Callable[[str], None]) -> Database:
+        """Open a database. One that is damaged is set aside, which `say` is told, and a new one begins."""
+        if os.path.lexists(path) and not is_plain(path):
+            set_aside_and_report(path, "not a plain file", say)
+        try:
+            return cls(path, form)
+        except DamagedError as error:
+            set_aside_and_report(path, f"not {form.what}, or damaged ({error.why})", say)
+            return cls(path, form)
+
+    def _prepare(self) -> None:
+        form = self._form
+        version = self._connection.execute("PRAGMA user_version").fetchone()[0]
+        tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
+        if tables and (version == 0 or not {"state", form.table} <= tables):
+            raise InputError(f"a database of another program, not {form.what}; name another", file=str(self.path))
+        if version > form.version:
+            text = f"a later version of superhosts{self._writer()} wrote it (format {version}; this one reads"
+            raise InputError(f"{text} {form.version}); use that version, or another file", file=str(self.path))
+        if (found := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise self._damaged(found)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=FULL")
+        if version < form.version:  # Whoever only looks writes nothing.
+            schema = f"{_STATE}{form.schema}PRAGMA user_version={form.version}"
+            self._connection.executescript(f"BEGIN IMMEDIATE;{schema};COMMIT;")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Write: everything that the block does is on disk when it ends, or nothing of it."""
+        with self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._connection.execute(_WRITTEN_BY, (__version__,))
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):  # SQLite may have done it already.
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Read: content that the block cannot make sense of (ValueError, LookupError, …) is damage, too."""
+        with self._errors():
+            try:
+                yield self._connection
+            except SuperhostsError as error:
+                if isinstance(error, ValueError):  # a host that is none
+                    raise self._damaged(error) from error
+                raise
+            except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+                raise self._damaged(error) from error
+
+    def state(self) -> dict[str, Any]:
+        with self.reading() as connection:
+            return dict(connection.execute("SELECT name, value FROM state"))
+
+    def save(self, **values: Any) -> None:
+        with self.transaction() as connection:
+            connection.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", values.items())
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        with self.lock:
+            try:
+                yield
+            except OSError as error:
+                raise OutputError(f"{self.path}: {self._form.trouble}: {error.strerror or error}") from error
+            except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorcode", -1) & 0xFF in _OUTSIDE:
+                    raise OutputError(f"{self.path}: {self._form.trouble}: {error}") from error
+                raise self._damaged(error) from error
+            except UnicodeDecodeError as error:  # Damaged names are in the message of SQLite's error.
+                raise self._damaged("text that is no UTF-8") from error
+
+    def _damaged(self, why: object) -> DamagedError:
+        reason = f"{printable(why)}{self._writer('; superhosts', ' wrote it last')}"
+        text = f"not {self._form.what}, or damaged: {reason}; {self._form.way_out}"
+        return DamagedError(text, str(self.path), reason)
+
+    def _writer(self, before: str = "", behind: str = "") -> str:
+        """Return which version of superhosts has written the file last, between two texts; empty: not known."""
+        with contextlib.suppress(sqlite3.Error, UnicodeDecodeError, AttributeError):
+            found = self._connection.execute("SELECT value FROM state WHERE name = 'written_by'").fetchone()
+            return f"{before} {printable(found[0], 40)}{behind}" if found else ""
+        return ""

@@ -1,0 +1,79 @@
+"""A database of state: what is refused, what is set aside, and what a write that fails leaves."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from superhosts import __version__
+from superhosts.core.database import DamagedError, Database, Format
+from superhosts.errors import InputError
+
+FORM = Format("the state of a test", 2, "things", "CREATE TABLE IF NOT EXISTS things (name TEXT);")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a database with a name in its state."""
+    path = tmp_path / "things.sqlite"
+    database = Database(path, FORM)
+    database.save(colour="red")
+    database.close()
+    return path
+
+
+def test_a_transaction_happens_whole_or_not_at_all(path: Path) -> None:
+    database = Database(path, FORM)
+    with pytest.raises(InputError), database.transaction() as connection:
+        connection.executescript("INSERT INTO things VALUES ('one'); no SQL")
+    assert database.state() == {"colour": "red", "written_by": __version__}
+    with database.reading() as connection:
+        assert connection.execute("SELECT * FROM things").fetchall() == []
+
+
+def test_a_damaged_database_is_set_aside(path: Path) -> None:
+    other = Database(path, FORM)  # is open, so SQLite's other files stay
+    path.write_bytes(b"\xff" * 5000)
+    with pytest.raises(DamagedError, match=r"not the state of a test, or damaged: .*; move it away to begin"):
+        Database(path, FORM)
+    said: list[str] = []
+    fresh = Database.opened(path, FORM, said.append)
+    assert fresh.state() == {}
+    assert "things.sqlite: not the state of a test, or damaged (file is not a database); SET ASIDE as" in said[0]
+    other.close()
+
+
+def test_what_is_no_plain_file_is_set_aside(tmp_path: Path) -> None:
+    said: list[str] = []
+    os.mkfifo(tmp_path / "fifo")
+    Database.opened(tmp_path / "fifo", FORM, said.append).close()
+    assert "not a plain file; SET ASIDE" in said[0]
+
+
+def test_files_of_others_and_of_later_versions_are_refused_and_stay(path: Path) -> None:
+    for sql, message in (
+        (
+            "PRAGMA user_version=3",
+            rf"a later version of superhosts {__version__} wrote it \(format 3; this one reads 2\)",
+        ),
+        ("ALTER TABLE things RENAME TO others", "a database of another program, not the state of a test; name another"),
+    ):
+        with sqlite3.connect(path) as connection:
+            connection.execute(sql)
+        with pytest.raises(InputError, match=message):
+            Database.opened(path, FORM, print)
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA user_version=2")
+
+
+def test_an_earlier_format_gets_what_it_lacks(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version=1")
+    later = Format(FORM.what, 2, FORM.table, FORM.schema + "CREATE TABLE IF NOT EXISTS more (name TEXT);")
+    database = Database(path, later)
+    with database.transaction() as connection:
+        connection.execute("INSERT INTO more VALUES ('one')")
+    assert database.state()["colour"] == "red"
