@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_transaction_happens_whole_or_not_at_all(path: Path) -> None:
     database = Database(path, FORM)
     with pytest.raises(InputError), database.transaction() as connection:
-        connection.executescript("INSERT INTO things VALUES ('one'); no SQL")
+        connection.executemany("INSERT INTO things VALUES (?)", [("one",), (object(),)])
     assert database.state() == {"colour": "red", "written_by": __version__}
     with database.reading() as connection:
         assert connection.execute("SELECT * FROM things").fetchall() == []
