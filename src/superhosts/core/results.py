@@ -177,7 +177,7 @@ class SuperHosts:
         self._order: NDArray[np.intp] | None = None  # how rows were sorted
         format = pairs.format_for(128 if hosts.ndim == 2 else hosts.dtype.itemsize * 8)
         self._origins: tuple[Origin, ...] = (Origin(Part(format.family), format),)
-        self._which: NDArray[np.uint8] | None = None  # the origin of each row, if there are several
+        self._which: NDArray[np.uint8] = np.zeros(len(peers), np.uint8)  # the origin of each row
         if sort:
             self._order = _largest_first(hosts, self.peers)
             self._take(self._order)
@@ -210,16 +210,13 @@ class SuperHosts:
         columns = [np.concatenate(parts) for parts in zip(*(each._columns()[1:] for each in results), strict=True)]
         whole = SuperHosts(np.concatenate(hosts), *columns, sort=False)
         whole._origins, whole.window = tuple(_with_all_names(origins, results)), window
-        whole._which = np.concatenate([each._renumbered(origins) for each in results])
+        numbers = [np.array([origins.index(origin) for origin in each._origins], np.uint8) for each in results]
+        whole._which = np.concatenate([new[each._which] for new, each in zip(numbers, results, strict=True)])
         if sort:
             keys = [whole.hosts[:, 1], whole.hosts[:, 0]] if whole.hosts.ndim == 2 else [whole.hosts]
             whole._order = np.lexsort((*keys, whole._which, -whole.peers))
             whole._take(whole._order)
         return whole
-
-    def _renumbered(self, origins: list[Origin]) -> NDArray[np.uint8]:
-        numbers = np.array([origins.index(origin) for origin in self._origins], np.uint8)
-        return np.full(len(self), numbers[0]) if self._which is None else numbers[self._which]
 
     @property
     def format(self) -> HostFormat:
@@ -246,8 +243,7 @@ class SuperHosts:
     @property
     def parts(self) -> list[Part]:
         """The part of each row."""
-        parts = [origin.part for origin in self._origins]
-        return parts * len(self) if self._which is None else [parts[i] for i in self._which.tolist()]
+        return [origin.part for origin in self._row_origins()]
 
     @property
     def unnamed(self) -> int:
@@ -264,14 +260,11 @@ class SuperHosts:
     def of_part(self, part: Part) -> SuperHosts:
         """Return the rows of one part, with hosts of the part's own width."""
         chosen = [i for i, origin in enumerate(self._origins) if origin.part == part]
-        if self._which is None:
-            return self if chosen else self.select(slice(0))
         rows = self.select(np.isin(self._which, chosen))
         if len(chosen) == 1:
-            rows._origins, rows._which = (self._origins[chosen[0]],), None
-            bits = rows.format.key_bits
+            rows._origins, rows._which = (self._origins[chosen[0]],), np.zeros(len(rows), np.uint8)
             words: Any = rows.hosts
-            rows.hosts = words if words.ndim == 1 else pairs.words_to_column(words, bits)
+            rows.hosts = words if words.ndim == 1 else pairs.words_to_column(words, rows.format.key_bits)
         return rows
 
     # Rows
@@ -320,11 +313,11 @@ class SuperHosts:
                 value = origin.format.to_number(wanted)
             except UsageError:  # It is not a host of this kind.
                 continue
-            words = np.array([[value >> 64, value & MASK64]], np.uint64)
-            rows = (pairs.as_words(self.hosts) == words).all(axis=1)
             if isinstance(host, SuperHost) and origin.part != host.part:
                 continue
-            if (rows if self._which is None else rows & (self._which == number)).any():
+            words = np.array([[value >> 64, value & MASK64]], np.uint64)
+            rows = (pairs.as_words(self.hosts) == words).all(axis=1)
+            if (rows & (self._which == number)).any():
                 return True
         return False
 
@@ -341,8 +334,7 @@ class SuperHosts:
     def select(self, keep: NDArray[Any] | slice) -> SuperHosts:
         """Return the rows that `keep` selects: a mask, indexes or a slice."""
         chosen = SuperHosts(*(column[keep] for column in self._columns()), sort=False)
-        chosen._origins, chosen.window = self._origins, self.window
-        chosen._which = None if self._which is None else self._which[keep]
+        chosen._origins, chosen._which, chosen.window = self._origins, self._which[keep], self.window
         return chosen
 
     def in_original_order(self) -> SuperHosts:
@@ -361,12 +353,9 @@ class SuperHosts:
         self.hosts, self.peers, self.peers_low, self.peers_high, self.saturated, self.exact = (
             column[order] for column in self._columns()
         )
-        if self._which is not None:
-            self._which = self._which[order]
+        self._which = self._which[order]
 
     def _row_origins(self) -> list[Origin]:
-        if self._which is None:
-            return [self._origins[0]] * len(self)
         return [self._origins[i] for i in self._which.tolist()]
 
     def _hosts(self) -> list[Host]:
@@ -385,7 +374,7 @@ class SuperHosts:
         """Return a pyarrow Table. Times are timestamps in UTC, hosts text."""
         pa = import_extra("Arrow output", "tables", "pyarrow")
         moment = pa.timestamp("ns", "UTC")
-        which = pa.array(np.zeros(len(self), np.uint8) if self._which is None else self._which)
+        which = pa.array(self._which)
 
         def of_origin(values: list[Any], kind: Any) -> Any:
             return pa.array(values, kind).take(which)

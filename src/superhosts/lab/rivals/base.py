@@ -32,7 +32,6 @@ from superhosts.errors import GeometryError, MergeError, UsageError
 from superhosts.jit.cache import compiled
 
 Mangled = NDArray[np.uint32]
-Slots = NDArray[np.uint32]  # of a set of hosts
 
 
 def parse_memory(memory: str | int, minimum: int, name: str) -> int:
@@ -83,6 +82,9 @@ class Rival(Detector):
     @abstractmethod
     def _allocate(self) -> None:
         """Make the arrays of an empty rival."""
+
+    def _clear(self) -> None:
+        self._allocate()
 
     @abstractmethod
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
@@ -147,6 +149,17 @@ class EngineRival(EngineDetector, Rival):
     def _on_gpu(self, plan: Plan, gpu: int) -> CudaEngine:
         return self.gpu_engine(plan, gpu)
 
+    @abstractmethod
+    def _estimates(self, counts: Counts) -> Estimate:
+        """Return estimates from the zeros that the engine has counted for hosts."""
+
+    def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
+        mangled, counts = search_columns(self, threshold)
+        return mangled[:, 1].astype(np.uint32), self._estimates(counts)
+
+    def _measure(self, mangled: Mangled) -> Estimate:
+        return self._estimates(self.engine.measure(as_words(mangled)))
+
 
 class ColumnRival(EngineRival):
     """A rival of bit columns, from which hosts are restored: an estimate follows from the zeros of the columns' AND."""
@@ -156,13 +169,6 @@ class ColumnRival(EngineRival):
     @abstractmethod
     def _noise(self) -> float:
         """Return the share of rows that other hosts are assumed to set in the AND."""
-
-    def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
-        mangled, counts = search_columns(self, threshold)
-        return mangled[:, 1].astype(np.uint32), self._estimates(counts)
-
-    def _measure(self, mangled: Mangled) -> Estimate:
-        return self._estimates(self.engine.measure(as_words(mangled)))
 
     def _estimates(self, counts: Counts) -> Estimate:
         noise = np.full((len(counts), 1), self._noise())
@@ -190,79 +196,3 @@ def fold_column(peers: NDArray[np.uint64], key: Key) -> NDArray[np.uint64]:
 
 def mangled_of(hosts: NDArray[np.uint32], key: Key, *, inverse: bool = False) -> Mangled:
     return mangle_column(as_words(hosts), 32, inverse, key)[:, 1].astype(np.uint32)
-
-
-@compiled
-def insert(slots: Slots, host: np.uint32) -> bool:
-    """Add a host to the set and return True if it was not in the set yet. At least one slot must be free."""
-    capacity = len(slots) - 1
-    if host == 0:
-        if slots[capacity] != 0:
-            return False
-        slots[capacity] = 1
-        return True
-    place = np.int64(host) & (capacity - 1)
-    while slots[place] != 0:
-        if slots[place] == host:
-            return False
-        place = (place + 1) & (capacity - 1)
-    slots[place] = host
-    return True
-
-
-@compiled
-def is_crowded(slots: Slots, count: int) -> bool:
-    """Return True if the set must grow before it can take another host."""
-    return 2 * count >= len(slots) - 1
-
-
-@compiled
-def _insert_all(slots: Slots, hosts: Slots) -> int:
-    added = 0
-    for i in range(len(hosts)):
-        added += insert(slots, hosts[i])
-    return added
-
-
-class HostSet:
-    """A hash set of mangled hosts with open addressing, for rivals that remember the hosts they have seen.
-
-    Mangled hosts are uniformly distributed, so their low bits select the slot. An empty slot is 0; an extra cell after
-    the slots is non-zero if host 0 is in the set. The set doubles before more than half of the slots are in use.
-    """
-
-    def __init__(self, initial_slots: int) -> None:
-        self._initial_slots = initial_slots
-        self.clear()
-
-    def clear(self) -> None:
-        self.slots: Slots = np.zeros(self._initial_slots + 1, np.uint32)
-        self.count = 0
-
-    @property
-    def memory(self) -> int:
-        return self.slots.nbytes
-
-    def hosts(self) -> Slots:
-        return hosts_in(self.slots)
-
-    def grow(self, hosts: int = 0) -> None:
-        """Double the set at least once, until `hosts` more hosts fit."""
-        capacity = 2 * (len(self.slots) - 1)
-        while 2 * (self.count + hosts) >= capacity:
-            capacity *= 2
-        slots = np.zeros(capacity + 1, np.uint32)
-        _insert_all(slots, self.hosts())
-        self.slots = slots
-
-    def add(self, hosts: Slots) -> None:
-        if is_crowded(self.slots, self.count + len(hosts)):
-            self.grow(len(hosts))
-        self.count += int(_insert_all(self.slots, hosts))
-
-
-def hosts_in(slots: Slots) -> Slots:
-    """Return the hosts in the slots of a set, in ascending order."""
-    hosts = slots[:-1][slots[:-1] != 0]
-    hosts.sort()
-    return np.concatenate([np.zeros(int(slots[-1] != 0), np.uint32), hosts])

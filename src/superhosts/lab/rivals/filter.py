@@ -24,7 +24,7 @@ from superhosts.detectors.estimate import Estimate, Floats, interval
 from superhosts.detectors.formulas import check_limits
 from superhosts.errors import UsageError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import HostSet, Mangled, Rival, Slots, insert, is_crowded, parse_memory, plain_columns
+from superhosts.lab.rivals.base import Mangled, Rival, parse_memory, plain_columns
 
 ROWS = 4
 UINT32_RANGE = 1 << 32  # limit of bits, and of counters per row: 32 bits of a hash select them
@@ -60,44 +60,40 @@ class Geometry(NamedTuple):
 
 Words = NDArray[np.uint64]
 Counters = NDArray[np.float32]
-ONES, LISTED = 0, 1  # indexes of `State.tally`
 
 
 class State(NamedTuple):
     bits: Words
     counters: Counters
-    listed: Slots  # a set of hosts
-    tally: NDArray[np.int64]  # numbers of set bits and of listed hosts
 
 
 @compiled
 def write(
-    hosts: NDArray[np.uint32], peers: Addresses, start: int, state: State, geometry: Geometry, key: Key
-) -> np.int64:
-    """Write pairs from index `start` on; return the index of the first one for which the list must grow."""
-    bits, counters, listed, tally = state
-    total = 64 * geometry.words
-    for i in range(start, len(hosts)):
+    hosts: NDArray[np.uint32], peers: Addresses, state: State, ones: int, geometry: Geometry, key: Key
+) -> tuple[int, Mangled]:
+    """Write pairs; return the set bits, `ones` before, and the host of every new pair that reached the threshold."""
+    bits, counters = state
+    total, listed, reached = 64 * geometry.words, np.empty(len(hosts), np.uint32), 0
+    for i in range(len(hosts)):
         mangled = np.uint64(mangle32(np.uint64(hosts[i]), key))
         pair = np.uint64(pair_hash(mangled, np.uint64(peers[i]), key))
         place = ((pair >> np.uint64(32)) * np.uint64(total)) >> np.uint64(32)  # of the bit that marks a pair as seen
         bit = np.uint64(1) << (place & np.uint64(63))
         if bits[place >> np.uint64(6)] & bit:
             continue
-        if is_crowded(listed, tally[LISTED]):
-            return np.int64(i)
-        weight = total / (total - tally[ONES])  # new pairs for each one that finds its bit clear, on average
+        weight = total / (total - ones)  # new pairs for each one that finds its bit clear, on average
         bits[place >> np.uint64(6)] |= bit
-        tally[ONES] += 1
+        ones += 1
         least = np.inf
         for row in range(geometry.rows):
             drawn = column_hash(mangled, column_draw(row, key), geometry.counters)
             counter = row * geometry.counters + np.int64(drawn)
             counters[counter] = np.float32(counters[counter] + weight)
             least = min(least, counters[counter])
-        if least >= geometry.threshold and insert(listed, np.uint32(mangled)):
-            tally[LISTED] += 1
-    return np.int64(len(hosts))
+        if least >= geometry.threshold:
+            listed[reached] = np.uint32(mangled)
+            reached += 1
+    return ones, listed[:reached]
 
 
 @compiled
@@ -146,31 +142,20 @@ class Filter(Rival):
     def _allocate(self) -> None:
         self.bits = np.zeros(self.geometry.words, np.uint64)
         self.counters = np.zeros(self.geometry.rows * self.geometry.counters, np.float32)
-        self.listed = HostSet(self.tuning.host_slots)
+        self.listed: Mangled = np.empty(0, np.uint32)  # in ascending order
         self.ones = 0
         self._crowd: float | None = None  # peers that others may have added to a host; None after a change
 
     def _memory(self) -> int:
-        return self.bits.nbytes + self.counters.nbytes + self.listed.memory
+        return self.bits.nbytes + self.counters.nbytes + self.listed.nbytes
 
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         self._crowd = None
-        hosts, peers = plain_columns(hosts, peers, self.key)
-        start = 0
-        while start < len(hosts):
-            tally = np.array([self.ones, self.listed.count])
-            state = State(self.bits, self.counters, self.listed.slots, tally)
-            start = int(write(hosts, peers, start, state, self.geometry, self.key))
-            self.ones, self.listed.count = int(tally[ONES]), int(tally[LISTED])
-            if start < len(hosts):
-                self.listed.grow()
-
-    def _clear(self) -> None:
-        self.bits.fill(0)
-        self.counters.fill(0)
-        self.listed.clear()
-        self.ones = 0
-        self._crowd = None
+        state = State(self.bits, self.counters)
+        columns = plain_columns(hosts, peers, self.key)
+        self.ones, reached = write(*columns, state, self.ones, self.geometry, self.key)
+        if len(reached):
+            self.listed = np.union1d(self.listed, reached)
 
     def _least_listed(self) -> float:
         return self.geometry.threshold
@@ -180,8 +165,7 @@ class Filter(Rival):
         if threshold < minimum:
             least = counted(minimum, "peer")
             raise UsageError(f"threshold {threshold:g}: this filter lists only hosts with at least {least}")
-        mangled = self.listed.hosts()
-        return mangled, self._measure(mangled)
+        return self.listed, self._measure(self.listed)
 
     def _measure(self, mangled: Mangled) -> Estimate:
         geometry = self.geometry
@@ -199,4 +183,4 @@ class Filter(Rival):
         return found
 
     def _arrays(self) -> Arrays:
-        return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed.hosts()}
+        return {"bits": self.bits, "counters": self.counters.view(np.uint32), "hosts": self.listed}

@@ -30,17 +30,7 @@ from superhosts.detectors.gpu.kernels import FOUND, U32, U64, WIDE, Kernel, Put,
 from superhosts.detectors.gpu.launch import Replay, cuda, device_function, kernel, to_device
 from superhosts.errors import GeometryError, GpuMemoryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import (
-    EngineRival,
-    HostSet,
-    Mangled,
-    Slots,
-    hosts_in,
-    insert,
-    is_crowded,
-    parse_memory,
-    plain_columns,
-)
+from superhosts.lab.rivals.base import EngineRival, parse_memory, plain_columns
 
 COLUMN_WORDS = 64  # files and counting loops treat the array as columns of 4,096 bits
 
@@ -128,6 +118,83 @@ def bit_of(mangled: int, place: int, geometry: Geometry, key: Key) -> int:
 def slot_of(pair: int, geometry: Geometry) -> int:
     """Return the slot of a pair's hash in the table of recent pairs."""
     return pair & ((1 << geometry.table_bits) - 1)
+
+
+# The hosts seen
+
+Slots = NDArray[np.uint32]
+
+
+@compiled
+def insert(slots: Slots, host: np.uint32) -> bool:
+    """Add a host to the set and return True if it was not in the set yet. At least one slot must be free."""
+    capacity = len(slots) - 1
+    if host == 0:
+        if slots[capacity] != 0:
+            return False
+        slots[capacity] = 1
+        return True
+    place = np.int64(host) & (capacity - 1)
+    while slots[place] != 0:
+        if slots[place] == host:
+            return False
+        place = (place + 1) & (capacity - 1)
+    slots[place] = host
+    return True
+
+
+@compiled
+def is_crowded(slots: Slots, count: int) -> bool:
+    """Return True if the set must grow before it can take another host."""
+    return 2 * count >= len(slots) - 1
+
+
+@compiled
+def _insert_all(slots: Slots, hosts: Slots) -> int:
+    added = 0
+    for i in range(len(hosts)):
+        added += insert(slots, hosts[i])
+    return added
+
+
+class HostSet:
+    """A hash set of mangled hosts with open addressing.
+
+    Mangled hosts are uniformly distributed, so their low bits select the slot. An empty slot is 0; an extra cell after
+    the slots is non-zero if host 0 is in the set. The set doubles before more than half of the slots are in use.
+    """
+
+    def __init__(self, initial_slots: int) -> None:
+        self.slots: Slots = np.zeros(initial_slots + 1, np.uint32)
+        self.count = 0
+
+    @property
+    def memory(self) -> int:
+        return self.slots.nbytes
+
+    def hosts(self) -> Slots:
+        return hosts_in(self.slots)
+
+    def grow(self, hosts: int = 0) -> None:
+        """Double the set at least once, until `hosts` more hosts fit."""
+        capacity = 2 * (len(self.slots) - 1)
+        while 2 * (self.count + hosts) >= capacity:
+            capacity *= 2
+        slots = np.zeros(capacity + 1, np.uint32)
+        _insert_all(slots, self.hosts())
+        self.slots = slots
+
+    def add(self, hosts: Slots) -> None:
+        if is_crowded(self.slots, self.count + len(hosts)):
+            self.grow(len(hosts))
+        self.count += int(_insert_all(self.slots, hosts))
+
+
+def hosts_in(slots: Slots) -> Slots:
+    """Return the hosts in the slots of a set, in ascending order."""
+    hosts = slots[:-1][slots[:-1] != 0]
+    hosts.sort()
+    return np.concatenate([np.zeros(int(slots[-1] != 0), np.uint32), hosts])
 
 
 class State(NamedTuple):
@@ -236,7 +303,7 @@ class CpuGse(Engine):
     def clear(self) -> None:
         self.bits.fill(0)
         self._clear_recent()
-        self.known.clear()
+        self.known = HostSet(self.tuning.host_slots)
         self.ones = 0
 
     def _clear_recent(self) -> None:
@@ -516,17 +583,10 @@ class Gse(EngineRival):
         prefix_zeros = math.ceil(prefix_bits * share + DEVIATIONS * spread * math.sqrt(prefix_bits))
         return Search(prefix_bits, prefix_zeros, math.floor(size * share) + 1)
 
-    def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
-        mangled, zeros = self.engine.search(self.search_for(threshold))
-        return mangled[:, 1].astype(np.uint32), self._estimate(zeros)
-
-    def _measure(self, mangled: Mangled) -> Estimate:
-        return self._estimate(self.engine.measure(as_words(mangled)))
-
-    def _estimate(self, zeros: Counts) -> Estimate:
+    def _estimates(self, counts: Counts) -> Estimate:
         """Return estimates from the zeros of vectors. A host whose vector has no zero is saturated."""
         size, free = self.geometry.vector, self._free()
-        zeros = zeros[:, -1]
+        zeros = counts[:, -1]
         peers = np.maximum(0.0, size * (math.log(free) - np.log(np.maximum(zeros, 1) / size)))
         load = peers / size
         variances = size * (np.exp(load) / free - load - 1)  # e^(N/m) is 1/V_m

@@ -155,9 +155,6 @@ class PairSample(Rival):
         self.kept: Hashes = np.empty(pairs, np.uint64)  # The system provides pages as they are written.
         waiting = max(1, min(pairs // WAITING_SHARE, self.tuning.min_pending))
         self.waiting: Hashes = np.empty(waiting, np.uint64)
-        self._clear()
-
-    def _clear(self) -> None:
         self.count = self.used = 0  # hashes in `kept` and in `waiting`
         self.may_have_folded = False  # True if peers of more than 32 bits may have come, of which two may be one
 

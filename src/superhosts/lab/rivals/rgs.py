@@ -223,10 +223,6 @@ class Rgs(Rival):
     def _update(self, hosts: Addresses, peers: Addresses) -> None:
         write(*plain_columns(hosts, peers, self.key), self.state, self.geometry, self.key)
 
-    def _clear(self) -> None:
-        for array in self.state:
-            array.fill(0)
-
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
         cells = self.state.cells
         mangled = np.unique(cells[cells[:, 1] >= max(1.0, threshold), 0])

@@ -205,10 +205,6 @@ class SpreadSketch(Rival):
         calls = [(*columns, (row, threads), self.buckets, self.geometry, self.key) for row in range(threads)]
         run_parallel(write, calls, threads)
 
-    def _clear(self) -> None:
-        self.buckets.fill(0)
-        self._crowd = None
-
     def _merge(self, other: Self) -> None:
         self._crowd = None
         calls = [(self.buckets, other.buckets, a, b) for a, b in split_evenly(len(self.buckets), self.threads)]
