@@ -267,8 +267,8 @@ class Dcds:
 class Vbfa:
     """The vector Bloom filter as published: four windows of the address's bytes, joined one after the other."""
 
-    def __init__(self, window: int, hashed: int, column_bits: int, mangled: bool, secret: bytes) -> None:
-        self.window, self.hashed, self.rows, self.mangled = window, hashed, 1 << column_bits, mangled
+    def __init__(self, window: int, hashed: int, column_bits: int, secret: bytes) -> None:
+        self.window, self.hashed, self.rows = window, hashed, 1 << column_bits
         self.key = Key(secret)
         self.arrays: dict[tuple[int, int], set[int]] = {}
 
@@ -278,9 +278,7 @@ class Vbfa:
         return (x >> rotation | x << (32 - rotation)) & M32
 
     def address(self, host: int) -> int:
-        """Return the address whose bytes are used: the host's own, or the one whose rotation is its mangled form."""
-        if not self.mangled:
-            return host
+        """Return the address whose bytes are used: the one whose rotation is the host's mangled form."""
         m, rotation = mangle32(host, self.key), 16 - self.window
         return (m << rotation | m >> (32 - rotation)) & M32
 
@@ -296,11 +294,11 @@ class Vbfa:
         for array, column in enumerate(self.windows(x)):
             self.arrays.setdefault((array, column), set()).add(row)
 
-    def noise(self, arrays: int) -> float:
-        """Return the noise δ of this many arrays, from the mean fraction of zeros in the fifth."""
+    def noise(self) -> float:
+        """Return the noise δ, that of two arrays, from the mean fraction of zeros in the fifth."""
         ones = sum(len(rows) for (array, _), rows in self.arrays.items() if array == 4)
         zeros = 1 - ones / (self.rows << self.hashed)
-        return -self.rows * math.log(1 - (1 - zeros) ** arrays)
+        return -self.rows * math.log(1 - (1 - zeros) ** 2)
 
     def restore(self, limit: int) -> set[int]:
         """Join addresses as published: partial addresses grow by a byte, and the last window closes the ring."""

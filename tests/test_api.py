@@ -127,7 +127,6 @@ GEOMETRIES_OF: list[tuple[Any, Any, dict[str, Any], str]] = [
     (sh.Cbaa, CbaaGeometry(slice_bits=0), {"memory": "1GiB"}, "memory=1GiB"),
     (sh.Filter, FILTER, {"threshold": 100}, "threshold=100 cannot be combined .* threshold=1024;"),
     (sh.Vbfa, VBFA, {"reading": "wide"}, "reading=wide cannot be combined with a geometry;"),
-    (sh.Vbfa, VBFA, {"mangled": False}, "mangled=False cannot be combined with a geometry with mangled=1;"),
 ]
 
 

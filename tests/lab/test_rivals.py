@@ -57,7 +57,6 @@ WRONG_SIZES = [
     (DCDS._replace(column_bits=5), "column_bits=5"),
     (VBFA._replace(index_bits=7), "index_bits=7: must be a whole number from 8 to 16"),
     (VBFA._replace(validating_bits=21), "validating_bits=21"),
-    (VBFA._replace(noise_arrays=3), "noise_arrays=3: must be 2 or 5"),
     (GSE._replace(vector_bits=19), "vector_bits=19: must be at most array_bits=18"),
     (FILTER._replace(words=1 << 27), "words=134217728: must be a whole number"),
     (SPREAD._replace(rows=0), "rows=0"),
@@ -80,11 +79,9 @@ def test_sizes_are_those_of_the_papers_and_are_checked():
     assert dcds.Geometry.for_memory("383MiB").column_bits == 13
     assert rgs.Geometry.for_memory(100 * 1024) == rgs.Geometry(groups=13312, buckets=560)
     assert [vbfa.Geometry.reading(name).memory >> 20 for name in ("published", "long", "wide")] == [20, 160, 160]
-    wide = vbfa.Vbfa("5MiB", reading="wide", noise="five", mangled=False, device="cpu")
-    assert wide.geometry == vbfa.Geometry(15, 15, 8, 0, 5)
-    for wrong in ({"reading": "short"}, {"noise": "three"}):
-        with pytest.raises(UsageError, match="one of"):
-            vbfa.Vbfa(**wrong)
+    assert vbfa.Vbfa("5MiB", reading="wide", device="cpu").geometry == vbfa.Geometry(15, 15, 8)
+    with pytest.raises(UsageError, match="one of"):
+        vbfa.Vbfa(reading="short")
 
 
 def test_a_filter_knows_its_threshold_beforehand():
@@ -99,7 +96,6 @@ def test_a_filter_knows_its_threshold_beforehand():
 
 CROWDED = {
     "gse": gse.Geometry(array_bits=17, vector_bits=9, table_bits=8),
-    "vbfa": vbfa.Geometry(8, 8, 8, 1, 5),
     "filter": filter.Geometry(words=4096, rows=4, counters=64, threshold=1),
     "spreadsketch": spreadsketch.Geometry(rows=4, buckets=64),
     "pairsample": pairsample.Geometry(4000),
@@ -109,7 +105,7 @@ CROWDED = {
 
 @pytest.mark.parametrize("name", CROWDED)
 def test_intervals_hold_in_crowded_sketches(name):
-    """DCDS ignores the noise of other hosts, as published, so its intervals do not hold there."""
+    """As published, DCDS ignores the noise of other hosts and VBFA removes that of two arrays: theirs do not hold."""
     for peers, hosts in ((10, 3000), (150, 200)):
         rng = np.random.default_rng(peers)
         known = np.unique(rng.integers(0, 1 << 32, hosts, dtype=np.uint32))

@@ -1,13 +1,9 @@
 """Where the secret key of a sketch comes from.
 
-Whoever knows the key can hide a super host with five packets and read addresses from a sketch. So commands never fall
-back on a key that others know. They take the file that `--key-file` names (`public`: the key that is part of the
-source), else the value of SUPERHOSTS_KEY, else the user's own key, a file in the configuration folder that is made when
-it is first needed, else a random key for this run: nothing that is saved with it can be queried later.
-
-The library makes sketches with its `key` argument, SUPERHOSTS_KEY or the public key: what a program computes must not
-depend on the home folder of its user. A file names the fingerprint of its key. To read it without a key argument or
-SUPERHOSTS_KEY, commands and library look for that fingerprint among the public key and the user's own.
+Commands take the file that `--key-file` names (`public`: the key that is part of the source), else the value of
+SUPERHOSTS_KEY, else the user's own key, a file in the configuration folder that is made when it is first needed, else a
+random key for this run. The library takes its `key` argument, SUPERHOSTS_KEY or the public key. To read a file, both
+also look for the fingerprint of its key among the public key and the user's own. Why: docs/explanation/decisions.md.
 """
 
 from __future__ import annotations

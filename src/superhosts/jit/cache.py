@@ -3,12 +3,8 @@
 Hot loops are scalar Python functions. Each stays callable as plain Python (`function.py_func`), which is how
 tests hold it against the oracle, and the same scalar functions are called from CUDA kernels.
 
-Machine code on disk is used only if it is exactly what numba would compile now: every file of the cache carries a stamp
-of what its machine code is made from (`stamp_of`) and the argument types it is made for. numba's own cache only asks
-whether the file of a function has changed.
-
-Who can write to the cache can run code in this process. So a file or folder counts only if it belongs to this user or
-to root and nobody else can write to it (`distrust`).
+Machine code on disk is used only if it is exactly what numba would compile now (`stamp_of`) and nobody else can have
+written it (`distrust`). docs/explanation/decisions.md says why ("Why compiled code has a stamp").
 
 numba makes a whole program of every function that a compiled one calls: wrappers with which Python and C call it, and
 optimized machine code of all three. The caller uses none of that. It contains the LLVM code of its callees and is

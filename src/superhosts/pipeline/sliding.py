@@ -1,12 +1,7 @@
 """Sliding windows: the union of the last panes, a new one for every pane that closes.
 
-A pane is a tumbling window as long as the slide. Its packets are counted once, into a sketch of its own; sketches
-merge, so every window is a union of panes, and has the rows that a scan of its packets alone would have.
-
-A window with exactly the packets of the window before it, as over a gap in the traffic, is skipped and counted. So the
-work is linear in the panes with packets, however long the gaps are.
-
-In memory are at most as many sketches as a window has panes, and MORE_SKETCHES (settings.py).
+A pane is a tumbling window as long as the slide, with a sketch of its own. How few merges do, what is kept in memory,
+and when unions are made dense: "Windows that overlap" in docs/explanation/decisions.md.
 """
 
 from __future__ import annotations
@@ -35,14 +30,8 @@ class _Union(NamedTuple):
 class PaneQueue:
     """The sketches of consecutive panes, first in, first out, with the union of all of them at any time.
 
-    A queue of two stacks makes three merges for a pane, whatever their number. New panes go to the back, which has one
-    union. The front has for each pane the union of it and all younger ones of the front, so that the oldest simply
-    leaves. When the front is empty, the back becomes it.
-
-    While windows have more pairs than are counted exactly, the unions of both stacks are made dense early: the pairs of
-    a pane are written once for each stack, and not for every window. A window whose pairs may fit again is made of the
-    exact panes, so the front keeps the youngest ones as long as their pairs may fit. Sketches of panes never change
-    here.
+    A queue of two stacks. While windows are dense, the unions of both are made dense early; a window whose pairs may
+    fit again is made of the exact panes, which are kept for that. Sketches of panes never change here.
     """
 
     def __init__(self) -> None:

@@ -272,8 +272,7 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
 class ShortInput:
     """The times of the packets of each window, as long as all of them may belong to one.
 
-    An input that ends and is shorter than a window is one window, wherever it begins. Until its end, or until it is
-    known to be longer, the first two windows stay open side by side, each with a sketch; at the end the two are merged.
+    The first two windows stay open side by side until the input ends, where they are merged, or is known to be longer.
     """
 
     def __init__(self, length: int) -> None:

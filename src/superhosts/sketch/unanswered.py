@@ -1,8 +1,4 @@
-"""Contacts that were not answered: the difference of two detectors of a sketch.
-
-A sketch keeps who was opened to and, of these, who answered. Both are sets that merge over sites and windows. Their
-difference would not: a peer that answers at another site, or later, leaves it. So it is computed when it is asked for.
-"""
+"""Contacts that were not answered: the difference of two detectors of a sketch, which does not merge as they do."""
 
 from __future__ import annotations
 

@@ -8,14 +8,13 @@ h1 and h4 at bits 4, 12, 20 and 28. Rotating an address right by 4 bits makes th
 engines and kernels, with its own limits and estimates.
 
 Addresses are mangled first, because otherwise all hosts of a network share h1. The rotation does not matter for mangled
-addresses. Without mangling (`mangled=False`), windows are as published: each address is replaced by the host whose
-mangled form is the rotated address. This happens in main memory, so pairs on a GPU are copied back for it.
+addresses.
 
 The noise of other hosts is estimated from the fifth array alone: with v5 its mean share of zeros and m rows,
 δ = −m·ln(v5·(2 − v5)), and n = m·ln(m/Z) − δ from the zeros Z of the AND. v5·(2 − v5) = 1 − (1 − v5)², so this is
-the noise of two arrays although five are ANDed: hosts with full columns are underestimated. `noise="five"` uses
-δ = −m·ln(1 − (1 − v5)^5). The confidence interval is that of linear counting with δ as the exact noise: it ignores the
-error of δ itself, and that some columns are fuller than others.
+the noise of two arrays although five are ANDed: hosts with full columns are underestimated. The confidence interval is
+that of linear counting with δ as the exact noise: it ignores the error of δ itself, and that some columns are fuller
+than others.
 """
 
 from __future__ import annotations
@@ -24,36 +23,28 @@ import math
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from superhosts.core.pairs import Batches
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.cbaa import CpuCbaa
 from superhosts.detectors.cbaa.addressing import Geometry as CubeGeometry
 from superhosts.detectors.cbaa.addressing import Search
 from superhosts.detectors.cbaa.cuda import CudaCbaa
-from superhosts.detectors.engines.base import to_host
 from superhosts.detectors.formulas import check_limits, prefix_test
-from superhosts.errors import GeometryError, UsageError
-from superhosts.lab.rivals.base import ColumnRival, Mangled, parse_memory
+from superhosts.errors import UsageError
+from superhosts.lab.rivals.base import ColumnRival, parse_memory
 
 Reading = Literal["published", "long", "wide"]
-Noise = Literal["two", "five"]
 SHAPES = {"published": (12, 13), "long": (12, 16), "wide": (15, 13)}  # bits per window, log2 of the rows
-NOISES = {"two": 2, "five": 5}
+NOISE_ARRAYS = 2  # for which δ is computed
 
 
 class Geometry(NamedTuple):
-    """Sizes of a VBFA sketch and its treatment of addresses and noise, as plain integers."""
-
     index_bits: int = 12  # bits per window
     validating_bits: int = 12  # log2 of the columns of the hashed array, A5
     column_bits: int = 13  # log2 m
-    mangled: int = 1  # 0 if windows are of the plain address, as published
-    noise_arrays: int = 2  # number of arrays for which δ is computed: 2 as published, or all 5
 
     @classmethod
-    def reading(cls, name: Reading, *, noise: Noise = "two", mangled: bool = True) -> Self:
+    def reading(cls, name: Reading) -> Self:
         """Return one of three interpretations of the published setting, "m = 2^13, 160 MB", which contradicts itself.
 
         "published" keeps all other numbers (20 MiB), "long" has columns of 2^16 rows, and "wide" has windows of 15
@@ -61,10 +52,8 @@ class Geometry(NamedTuple):
         """
         if name not in SHAPES:
             raise UsageError(f"reading {name!r}: must be one of {', '.join(SHAPES)}")
-        if noise not in NOISES:
-            raise UsageError(f"noise {noise!r}: must be one of {', '.join(NOISES)}")
         window, column_bits = SHAPES[name]
-        return cls(window, window, column_bits, int(mangled), NOISES[noise]).check()
+        return cls(window, window, column_bits).check()
 
     @classmethod
     def for_memory(cls, memory: str | int) -> Self:
@@ -79,9 +68,7 @@ class Geometry(NamedTuple):
     def check(self) -> Self:
         # A window starts at each byte. With fewer than 8 bits it would miss some, with more than 16 it would extend
         # beyond the next window's byte.
-        check_limits(self, {"index_bits": (8, 16), "mangled": (0, 1), "noise_arrays": (2, 5)})
-        if self.noise_arrays not in NOISES.values():
-            raise GeometryError(f"noise_arrays={self.noise_arrays}: must be 2 or 5")
+        check_limits(self, {"index_bits": (8, 16)})
         self.cube.check()
         return self
 
@@ -96,11 +83,6 @@ class Geometry(NamedTuple):
             validating_bits=self.validating_bits,
             column_bits=self.column_bits,
         )
-
-    @property
-    def rotation(self) -> int:
-        """Bits by which an address is rotated right, so that CBAA's windows are h3, h2, h1 and h4."""
-        return 16 - self.index_bits
 
     @property
     def arrays(self) -> int:
@@ -119,7 +101,7 @@ class Vbfa(ColumnRival):
     """The vector Bloom filter for 32-bit hosts.
 
     `reading` is one of three interpretations of the published setting (see `Geometry.reading`); `memory` makes its
-    columns shorter or longer. The module's docstring explains `noise` and `mangled`. A `geometry` replaces all four.
+    columns shorter or longer. A `geometry` replaces both.
     """
 
     name = "vbfa"
@@ -132,20 +114,14 @@ class Vbfa(ColumnRival):
         memory: str | int | None = None,
         *,
         reading: Reading | None = None,
-        noise: Noise | None = None,
-        mangled: bool | None = None,
         geometry: Geometry | None = None,
         **options: Any,  # those of every rival
     ) -> None:
         if geometry is None:
-            geometry = Geometry.reading(
-                "published" if reading is None else reading,
-                noise="two" if noise is None else noise,
-                mangled=mangled is None or mangled,
-            )
+            geometry = Geometry.reading("published" if reading is None else reading)
             geometry = geometry if memory is None else geometry.resized(memory)
         else:
-            geometry = check_no_conflict(geometry, memory=memory, reading=reading, noise=noise, mangled=mangled)
+            geometry = check_no_conflict(geometry, memory=memory, reading=reading)
         super().__init__(geometry=geometry, **options)
 
     @property
@@ -155,28 +131,9 @@ class Vbfa(ColumnRival):
     def _noise(self) -> float:
         """Return the share of rows that other hosts set in the AND according to δ, which is −m·ln(1 − share)."""
         fill = 1.0 - int(self.engine.zero_sums()[0, -1]) / (self.geometry.rows << self.geometry.validating_bits)
-        return min(1 - 1e-12, fill**self.geometry.noise_arrays)
+        return min(1 - 1e-12, fill**NOISE_ARRAYS)
 
     def search_for(self, threshold: float) -> Search:
         rows, bits = self.geometry.rows, self.geometry.column_bits
         most = math.floor(rows * math.exp(-threshold / rows) * (1 - self._noise()))  # Zthr = m·e^(−(θ+δ)/m)
         return Search(np.array([most], np.int64), *prefix_test(bits, threshold))
-
-    # Support for addresses that are not mangled
-
-    def _update_many(self, batches: Batches) -> None:
-        if not self.geometry.mangled:
-            batches = [(super(Vbfa, self)._unmangle(self._rotated(to_host(hosts))), peers) for hosts, peers in batches]
-        super()._update_many(batches)
-
-    def _mangle(self, hosts: NDArray[np.uint32]) -> Mangled:
-        return super()._mangle(hosts) if self.geometry.mangled else self._rotated(hosts)
-
-    def _unmangle(self, mangled: Mangled) -> NDArray[np.uint32]:
-        return super()._unmangle(mangled) if self.geometry.mangled else self._rotated(mangled, back=True)
-
-    def _rotated(self, hosts: NDArray[np.uint32], *, back: bool = False) -> NDArray[np.uint32]:
-        """Return 32-bit addresses rotated right, or with `back`, rotated left to undo this."""
-        rotation = np.uint64((32 - self.geometry.rotation if back else self.geometry.rotation) % 32)
-        wide = hosts.astype(np.uint64)
-        return (wide >> rotation | wide << np.uint64(32) - rotation).astype(np.uint32)
