@@ -55,9 +55,9 @@ lint: $(MARK)
 
 check: lint test-all
 
-# The manual pages and the reference of commands and of the configuration file, from the texts of the help.
+# The manual pages and the reference of commands, from the texts of the help.
 manual: $(MARK)
-	$(BIN)/python docs/manual.py man docs/reference
+	$(BIN)/python docs/manual.py build/man docs/reference/commands.md
 
 # The JSON Schemas of rows, alert events and the dashboard's answers, from their types.
 schemas: $(MARK)

@@ -27,7 +27,6 @@ from markdown_it import MarkdownIt
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 CONFIG = DOCS / "zensical.toml"
-COMMANDS_MARK = "  # commands"  # a line of the configuration, where the pages of all commands go
 WORKERS = "https://unpkg.com/iframe-worker/shim"  # what zensical loads for the search on a disk; site.js does it here
 LINK = re.compile(r"(!?\[[^\]\[]*\]\()([^()\s]+)(\))")
 CODE = re.compile(r"(^```.*?^```|^ {4}.*?$|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
@@ -42,12 +41,7 @@ def build(folder: Path) -> Path:
     """Build the site in a folder, which is emptied first. Raise CalledProcessError if a link is broken."""
     shutil.rmtree(folder, ignore_errors=True)
     stage(folder / "pages")
-    commands = sorted(path.name for path in (DOCS / "reference" / "commands").glob("*.md") if path.stem != "index")
-    entries = "\n".join(
-        f'    {{ "{name[:-3].replace("-", " ")}" = "reference/commands/{name}" }},' for name in commands
-    )
-    config = CONFIG.read_text("utf-8").replace(COMMANDS_MARK, entries)
-    (folder / CONFIG.name).write_text(config, "utf-8")
+    shutil.copy(CONFIG, folder)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(folder / CONFIG.name)]
     subprocess.run(command, check=True)
     for page in (folder / "site").rglob("*.html"):
