@@ -16,7 +16,7 @@ from typing import Any, get_type_hints
 from superhosts.cli import COMMANDS
 from superhosts.cli._config import COMMANDS as CONFIGURED
 from superhosts.cli._config import NEVER, RULES, key_of
-from superhosts.cli._program import Command, Flag
+from superhosts.cli._program import Command
 from superhosts.output.alerts.machine import AlertEvent
 from superhosts.output.alerts.rules import Hours, Rule
 from superhosts.output.schema import Row
@@ -62,7 +62,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 def _type(parameter: Any) -> dict[str, Any]:
     """Return the schema of the value of an option. Numbers may be text, and text with a number only a number."""
     said = {"description": " ".join(parameter.help.split())}
-    if isinstance(parameter, Flag):
+    if getattr(parameter, "is_flag", False):
         return {"type": "boolean", **said}
     plain = {"type": ["string", "number"]}
     if "|" in str(parameter.metavar):

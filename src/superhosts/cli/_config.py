@@ -126,7 +126,7 @@ def line_of(lines: Mapping[str, int], place: str) -> str:
     return f"line {number}: " if number else ""
 
 
-def use_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+def use_config(ctx: click.Context, path: Path | None) -> Path | None:
     """Give the values of a file to a command, as defaults of its options. The callback of `--config`."""
     if path is not None and not ctx.resilient_parsing:
         found, problems = checked(read_config(path), str(ctx.info_name), ctx)

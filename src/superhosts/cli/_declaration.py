@@ -51,7 +51,7 @@ class Opt:
     short: str = ""
     shown: str | bool = True  # the default in words; False: none is shown
     is_argument: bool = False
-    callback: Callable[..., Any] | None = None  # of click, called before the other options are parsed
+    callback: Callable[[Any, Any], Any] | None = None  # gets click's context and the value, before others are parsed
     panel: str | None = None
     offers: Values | None = None  # what a shell completes, unless the metavar says it
     brief: str = ""  # instead of the first sentence of the help, on the first screen

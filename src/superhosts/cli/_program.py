@@ -17,13 +17,12 @@ import os
 import re
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from functools import partial
 from importlib import import_module
 from importlib.util import resolve_name
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_origin, get_type_hints
 
 import click
 from click.core import ParameterSource
@@ -41,77 +40,50 @@ from superhosts.output.streams import silence_stdout
 SETTINGS = "Settings of the configuration file"
 ALL = "superhosts.help-all"  # in the context, if the whole help is wanted
 EXAMPLES = 4  # on the first screen
-ONCE = ("output",)  # options that name a result: if given twice, the first one would silently not be written
 
 
-class _Declared(click.Parameter):
-    """An option or argument of click that reads, shows and completes its value as it is declared."""
-
+class Option(click.Option):
     each: Opt
-    kind: Any
-    help: str | None
-
-    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        if value is None and self.required:
-            return None if self.nargs == 1 else ()  # as click sees that it is missing
-        try:
-            return read_value(self.each, self.kind, value)
-        except UsageError as error:
-            raise click.BadParameter(str(error), ctx, self) from None
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        return completed(self.each.metavar, self.each.offers, ctx, incomplete)
 
 
-class Option(_Declared, click.Option):
-    def __init__(self, name: str, each: Opt, kind: Any, hidden: bool) -> None:
-        self.each, self.kind = each, kind
-        takes_many = str(kind).startswith("list")
-        super().__init__(
-            [name, option_name(name, each), *filter(None, [each.short])],
-            help=each.help,
-            metavar=each.metavar,
-            type=click.UNPROCESSED,
-            multiple=takes_many,
-            callback=each.callback,
-            is_eager=each.callback is not None,
-            hidden=hidden,
-            **_default(each),
-        )
-
-
-class Flag(click.Option):
-    def __init__(self, name: str, each: Opt, hidden: bool) -> None:
-        self.each = each
-        names = [name, option_name(name, each), *filter(None, [each.short])]
-        super().__init__(names, help=each.help, is_flag=True, default=False, hidden=hidden)
-
-
-class Argument(_Declared, click.Argument):
-    def __init__(self, name: str, each: Opt, kind: Any) -> None:
-        self.each, self.kind = each, kind
-        count = -1 if str(kind).startswith("list") else 1
-        super().__init__([name], metavar=each.metavar, type=click.UNPROCESSED, nargs=count, **_default(each))
-        self.help = each.help
-
-
-def _default(each: Opt) -> dict[str, Any]:
-    return {"required": True} if each.default is MISSING else {"required": False, "default": each.default}
+class Argument(click.Argument):
+    each: Opt
+    help: str
 
 
 def parameters_of(options: type) -> list[click.Parameter]:
     """Return the parameters of a class of options. Settings of the configuration file are hidden ones."""
-    kinds = get_type_hints(options)
-    found: list[click.Parameter] = []
-    for name, each in declared(options).items():
-        hidden = name in getattr(options, "settings", ())
-        if each.is_argument:
-            found.append(Argument(name, each, kinds[name]))
-        elif kinds[name] is bool:
-            found.append(Flag(name, each, hidden))
-        else:
-            found.append(Option(name, each, kinds[name], hidden))
-    return found
+    kinds, settings = get_type_hints(options), getattr(options, "settings", ())
+    return [_parameter(name, each, kinds[name], name in settings) for name, each in declared(options).items()]
+
+
+def _parameter(name: str, each: Opt, kind: Any, hidden: bool) -> Option | Argument:
+    """Return a parameter of click that reads and completes its value as it is declared."""
+
+    def read(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        try:
+            found = read_value(each, kind, value)
+        except UsageError as error:
+            raise click.BadParameter(str(error), ctx, parameter) from None
+        return each.callback(ctx, found) if each.callback else found
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return completed(each.metavar, each.offers, ctx, incomplete)
+
+    about: dict[str, Any] = {"required": True} if each.default is MISSING else {"default": each.default}
+    about |= {"callback": read, "is_eager": each.callback is not None}
+    is_flag, takes_many = kind is bool, get_origin(kind) is list
+    if not is_flag:
+        about |= {"type": click.UNPROCESSED, "metavar": each.metavar, "shell_complete": complete}
+    made: Option | Argument
+    if each.is_argument:
+        made = Argument([name], nargs=-1 if takes_many else 1, **about)
+        made.help = each.help
+    else:
+        names = [name, option_name(name, each), *filter(None, [each.short])]
+        made = Option(names, help=each.help, is_flag=is_flag, multiple=takes_many, hidden=hidden, **about)
+    made.each = each
+    return made
 
 
 def name_of(parameter: Any) -> str:
@@ -176,7 +148,7 @@ def _row(parameter: Any, *, brief: bool = False) -> tuple[str, str]:
         written = str(parameter.metavar)
     else:
         names = ", ".join(sorted(parameter.opts, key=len))
-        written = f"{names} {parameter.metavar}" if isinstance(parameter, Option) else names
+        written = names if parameter.is_flag else f"{names} {parameter.metavar}"
     if brief:
         return written, parameter.each.brief or re.split(r"(?<=[.)])(?= [A-Z])", parameter.help)[0]
     default = default_of(parameter)
@@ -224,21 +196,17 @@ class Command(click.Command):
         self._renames: list[str] = []  # of options that are on the command line
         self.first = getattr(self.options, "first", ())
 
-    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> click.Context:
-        self._args = list(args)
-        return super().make_context(info_name, args, parent, **extra)
-
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         more = [click.Option(["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all)]
         return [*super().get_params(ctx), *(more if self.first else [])]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; a value that is not accepted is an error of one line."""
+        self._args = list(args)
         for number, (name, equals, value) in enumerate(each.partition("=") for each in args):
             if new := self._renamed.get(name):
                 self._renames.append(f"{name} is called {new} now; the old name goes with the next release")
                 args[number] = f"{new}{equals}{value}"
-        self._refuse_repeated(ctx, args)
         try:
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
@@ -301,14 +269,6 @@ class Command(click.Command):
         _write_text(formatter, "\n" + "\n".join(examples.splitlines()[: 1 + EXAMPLES]))
         count = sum(not getattr(each, "hidden", False) for each in self.params)
         _write_text(formatter, f"\nAll {count} options: superhosts {self.name} --help-all")
-
-    def _refuse_repeated(self, ctx: click.Context, args: list[str]) -> None:
-        if ctx.resilient_parsing:
-            return
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for option, times in Counter(given).items():
-            if option.name in ONCE and times > 1 and not getattr(option, "multiple", False):
-                raise UsageError(f"{name_of(option)}: given {times} times; results go to one place, so give it once")
 
 
 _parse: Callable[[], Any] | None = None  # parses the arguments of the command that runs

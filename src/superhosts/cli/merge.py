@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import Progress
 from superhosts.cli._sketches import find_sketches
@@ -16,7 +18,7 @@ from superhosts.sketch.sketch import Sketch
 
 def merge(options: Merge) -> None:
     """Write the union of sketches; nothing if one of them cannot be merged."""
-    output = options.output
+    output = Path(options.output[0])
     if str(output) == "-":
         raise UsageError("--output -: a sketch needs a file; results can go to standard output, with superhosts hosts")
     replaceable(output)  # checked before the work

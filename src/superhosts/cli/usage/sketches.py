@@ -9,6 +9,7 @@ from superhosts.cli import _options as common
 from superhosts.cli._declaration import arg, flag, opt, options
 from superhosts.cli._values import split_commas
 from superhosts.core.units import parse_place
+from superhosts.errors import UsageError
 
 
 @options("Filters")
@@ -94,6 +95,12 @@ class Explain(common.SketchOptions, common.TimeOptions, common.ResultOptions):
     local_time: bool = common.LOCAL_TIME
 
 
+def _one_output(values: list[str]) -> list[str]:
+    if len(values) > 1:  # of two, the first would silently not be written
+        raise UsageError(f"given {len(values)} times; results go to one place, so give it once")
+    return values
+
+
 @options()
 class Merge(common.SketchOptions):
     """The sketches are of other sites or windows; key and geometry must be the same. If any file cannot be merged,
@@ -102,4 +109,4 @@ class Merge(common.SketchOptions):
     Example: superhosts merge ams.cube fra.cube -o all.cube
     """
 
-    output: Path = opt("FILE", "Write the union to this .cube file.", MISSING, short="-o")
+    output: list[str] = opt("FILE", "Write the union to this .cube file.", MISSING, check=_one_output, short="-o")
