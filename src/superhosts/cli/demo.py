@@ -155,10 +155,11 @@ def _compare(expected: dict[Window, Any], archive: Path) -> None:
 
 def demo(options: Demo) -> None:
     folder, super_hosts = options.folder, options.super_hosts
+    if options.fleet:
+        check_no_conflict(options, ["exact"], "not with --fleet, where the hub estimates")
     with os_errors(f"{folder}: cannot be created"):
         folder.mkdir(parents=True, exist_ok=True)
     if options.fleet:
-        check_no_conflict(options, ["exact"], "not with --fleet, where the hub estimates")
         size = f"flows={options.flows or '200k'},packets={options.packets or '1M'},super_hosts={super_hosts}"
         show_fleet(folder / "fleet", size)
         return
