@@ -16,7 +16,7 @@ few set as `settings`: these are keys of the configuration file and variables, a
 
 The body of a command gets one frozen object of its class. What several commands have is a constant (`DEVICE`) or a
 group of `_options.py`; `DEVICE(help="…")` is the same option with other words. The metavar says how a value is written,
-and so how it is checked, unless the option has a check of its own: SIZE, DURATION, COUNT, or words between bars
+and so how it is checked, unless the option has a check of its own: SIZE, DURATION, COUNT, LIST, or words between bars
 (on|off).
 """
 
@@ -29,15 +29,27 @@ from types import UnionType
 from typing import Any, TypeVar, dataclass_transform, get_args, get_origin
 
 from superhosts.cli._completion import Values
-from superhosts.cli._values import check_positive_count, one_of, parse_seconds, parse_threshold, parse_whole
-from superhosts.core.units import parse_size
+from superhosts.cli._values import (
+    check_positive_count,
+    one_of,
+    parse_at_least_one,
+    parse_seconds,
+    parse_threshold,
+    parse_whole,
+    split_commas,
+)
+from superhosts.core.device import check_device
+from superhosts.core.units import parse_share, parse_size
 from superhosts.errors import UsageError
 
 Options = TypeVar("Options")
-CHECKS: dict[str, Callable[[str], Any]] = {  # of the text of an option, by its metavar
+CHECKS: dict[str, Callable[[Any], Any]] = {  # of the text of an option, by its metavar; LIST of a list of texts
     "SIZE": parse_size,
     "DURATION": parse_seconds,
     "COUNT": check_positive_count,
+    "DEVICE": check_device,
+    "SHARE": parse_share,
+    "LIST": split_commas,
 }
 
 
@@ -46,7 +58,7 @@ class Opt:
     metavar: str
     help: str
     default: Any = None  # MISSING: it must be given
-    check: Callable[[Any], Any] | None = None  # raises UsageError; of a list, returns its items; reads a number
+    check: Callable[[Any], Any] | None = None  # raises UsageError; of a list, returns its items
     name: str = ""  # --for, where the field has another name
     short: str = ""
     shown: str | bool = True  # the default in words; False: none is shown
@@ -121,15 +133,19 @@ def read_value(each: Opt, kind: Any, value: Any) -> Any:
     texts = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(text, str) and "\0" in text for text in texts):  # from a file: no path may have it
         raise UsageError("a null character is no text; leave it out")
+    check = each.check or CHECKS.get(each.metavar)
     if get_origin(plain) is list:
-        return each.check(list(value)) if each.check and value else list(value or ())
+        return check(list(value)) if check and value else list(value or ())
     if not isinstance(value, str):
         return value
-    if plain in (int, float):
-        return (each.check or (parse_whole if plain is int else parse_threshold))(value)
+    if plain is int:
+        return parse_at_least_one(value) if each.metavar in ("COUNT", "K") else parse_whole(value)
+    if plain is float:
+        return parse_threshold(value)
     if plain is Path:
         return Path(value)
-    choices = one_of(*each.metavar.split("|")) if "|" in each.metavar else None
-    if check := each.check or CHECKS.get(each.metavar) or choices:
+    if "|" in each.metavar:
+        check = one_of(*each.metavar.split("|"))
+    if check:
         check(value)  # It stays text, and is read when the command runs.
     return value

@@ -14,21 +14,15 @@ from superhosts.cli._completion import DURATIONS
 from superhosts.cli._config import use_config
 from superhosts.cli._declaration import arg, flag, opt, options
 from superhosts.cli._signals import sighup_held
-from superhosts.cli._values import check_window, one_of, parse_at_least_one, split_commas
+from superhosts.cli._values import check_window, one_of
 from superhosts.core import defaults
-from superhosts.core.device import check_device
-from superhosts.core.units import parse_count, parse_duration, parse_place, parse_share
+from superhosts.core.units import parse_count, parse_duration, parse_place
 from superhosts.errors import UsageError
 from superhosts.lab.lineup import RIVALS
 from superhosts.sources.tables.mapping import ROLES, parse_map
 from superhosts.sources.tables.options import EXPORT_FORMATS, FORMAT_NAMES, WHICH_TIME, TableOptions
 
 FORMATS = (*FORMAT_NAMES, *EXPORT_FORMATS)
-
-
-def _check_format(text: str) -> None:
-    if text not in FORMATS:
-        raise UsageError(f"{text!r} is not a format; use {', '.join(FORMATS)}")
 
 
 def _check_map(text: str) -> None:
@@ -100,15 +94,11 @@ COUNTERS = opt(
     "reason, truncated files and seconds. With - they go to standard output; then rows need --output FILE.",
 )
 DETECTOR = opt("NAME", f"{either(DETECTORS)}.", "cube", offers=DETECTORS)
-DEVICE = opt("DEVICE", "cpu, cuda, cuda:all, cuda:0,1 or auto.", "auto", check=check_device)
+DEVICE = opt("DEVICE", "cpu, cuda, cuda:all, cuda:0,1 or auto.", "auto")
 DIRECTION = opt(
-    "LIST",
-    "Packets that count: any, out (sent by the host), in, or several.",
-    ["any"],
-    check=split_commas,
-    offers=("any", "out", "in"),
+    "LIST", "Packets that count: any, out (sent by the host), in, or several.", ["any"], offers=("any", "out", "in")
 )
-ERROR = opt("SHARE", "Wrong answers to accept, as a share of the super hosts, like 1%.", check=parse_share)
+ERROR = opt("SHARE", "Wrong answers to accept, as a share of the super hosts, like 1%.")
 EXACT = opt(
     "on|off",
     "Keep the pairs, and count exactly, while they fit in half of the memory; then the cube estimates. off: the cube "
@@ -128,6 +118,7 @@ INNER = opt(
     "Monitored prefixes, or @FILE of prefixes; private stands for 10/8, 172.16/12, 192.168/16, fc00::/7 and link-local "
     "addresses. Without this option every address is a host.",
     [],
+    check=list,  # with commas, as given: an edge compares it with that of its last run
     offers=("private",),
 )
 IPV4_PREFIX = opt(
@@ -229,7 +220,6 @@ WEB_TRUST_PROXY = opt(
     "Names under which a reverse proxy shows the dashboard, like hub.example.org. The proxy asks people who they are: "
     "no token is asked for.",
     [],
-    check=split_commas,
 )
 WINDOW = opt("DURATION", "Length of a window: 90s, 5m, 1h or 30d.", defaults.WINDOW, check=parse_duration, short="-w")
 WINDOW_OR_ALL = WINDOW(
@@ -257,17 +247,15 @@ class TableInputOptions:
         "NAME",
         f"Format of all inputs that are not captures: {', '.join(FORMAT_NAMES)}. With "
         f"{either(EXPORT_FORMATS)} also captures of exports are read: the flows that they report.",
-        check=_check_format,
+        check=one_of(*FORMATS),
         shown="by content",
         offers=FORMATS,
     )
     time: str = opt(
-        "WHEN",
+        "|".join(WHICH_TIME),
         "Which time of a record counts: its start or end, of flow exports also export or received. With record it is "
         "the start, and for exports from the network the time at which they are received.",
         "record",
-        check=one_of(*WHICH_TIME),
-        offers=WHICH_TIME,
     )
 
     @property
@@ -278,10 +266,8 @@ class TableInputOptions:
 @options("Traffic")
 class PacketOptions:
     inner: list[str] = INNER
-    exclude: list[str] = opt("LIST", "Prefixes, or @FILE of prefixes, whose addresses are never hosts.", [])
-    watch: list[str] = opt(
-        "LIST", "Hosts to find: inner, outer, or inner,outer.", ["inner"], check=split_commas, offers=SIDES
-    )
+    exclude: list[str] = opt("LIST", "Prefixes, or @FILE of prefixes, whose addresses are never hosts.", [], check=list)
+    watch: list[str] = opt("LIST", "Hosts to find: inner, outer, or inner,outer.", ["inner"], offers=SIDES)
     direction: list[str] = DIRECTION
     special: str = SPECIAL
     peers: list[str] = opt(
@@ -289,7 +275,6 @@ class PacketOptions:
         "Peers that count: any, opened (the host opened a conversation to them), and of these answered or unanswered; "
         "or several. With --direction in: those who opened to the host.",
         [],
-        check=split_commas,
         shown="any; with --count ports opened",
         offers=("any", "opened", "answered", "unanswered"),
     )
@@ -308,14 +293,12 @@ class PacketOptions:
         "LIST",
         "Only packets of these protocols: tcp, udp, icmp, 47.",
         [],
-        check=split_commas,
         offers=("tcp", "udp", "icmp", "icmp6", "sctp", "gre", "esp"),
     )
     port: list[str] = opt(
         "LIST",
         "Only packets from or to these ports: 443, 8000-8100, https.",
         [],
-        check=split_commas,
         offers=("22", "53", "80", "443", "445", "3389"),
     )
     tunnels: str = opt(
@@ -395,7 +378,6 @@ class WantedOptions:
         "K",
         "Only the K hosts with the most peers. Without --threshold they may have few: 1 in windows that are counted "
         "exactly, down to about 16 in others, and the title says so; saved cubes are asked by estimate.",
-        check=parse_at_least_one,
         short="-n",
     )
 
@@ -457,7 +439,7 @@ class AlertOptions:
         "resolvers and root servers.",
         [],
     )
-    alert_cap: int = opt("COUNT", "Most alerts that are opened in a window.", 100, check=parse_at_least_one)
+    alert_cap: int = opt("COUNT", "Most alerts that are opened in a window.", 100)
 
 
 @options("Names")

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import arg, flag, opt, options
-from superhosts.cli._values import parse_at_least_one, split_commas
 
 LOCAL = "nats://127.0.0.1:4222"
 ENROLLED = "superhosts.cli.site:enrolled_sites"
@@ -199,12 +198,7 @@ class Hub(
     state: Path = common.STATE
     site: str = common.SITE(help="Name of this hub, in its archive and at the upstream hub.", default="hub")
     sites: list[str] = opt(
-        "LIST",
-        "Sites to wait for, like ams,fra,nyc.",
-        [],
-        check=split_commas,
-        shown="those of the last 12 windows",
-        offers=ENROLLED,
+        "LIST", "Sites to wait for, like ams,fra,nyc.", [], shown="those of the last 12 windows", offers=ENROLLED
     )
 
 
@@ -300,9 +294,7 @@ class Backup:
 class PlaceOptions:
     scheduler: str | None = opt("ADDRESS", "The cluster's scheduler, like tcp://host:8786.")
     local: bool = flag("Start worker processes on this machine instead.")
-    workers: int | None = opt(
-        "COUNT", "Worker processes of --local.", check=parse_at_least_one, shown="one for each core"
-    )
+    workers: int | None = opt("COUNT", "Worker processes of --local.", shown="one for each core")
     work: Path | None = opt("DIR", "Folder for intermediate results; all workers must see it.", shown="SAVE.work")
     keep_work: bool = flag("Keep the intermediate results.")
     task_size: str | None = opt(

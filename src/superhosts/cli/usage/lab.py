@@ -6,7 +6,7 @@ from pathlib import Path
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import arg, flag, opt, options
-from superhosts.cli._values import split_commas, split_sizes
+from superhosts.cli._values import split_sizes
 from superhosts.core import defaults
 from superhosts.core.units import parse_count
 from superhosts.lab.lineup import ENTRANTS
@@ -109,7 +109,6 @@ class Compare(SyntheticOptions, CaptureOptions, PairTableOptions, common.ResultO
         "LIST",
         f"Only these, of {', '.join(ENTRANTS)}. A class of your own: module:Class.",
         [],
-        check=split_commas,
         shown="all",
         offers=ENTRANTS,
     )

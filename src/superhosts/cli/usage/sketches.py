@@ -7,7 +7,6 @@ from pathlib import Path
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import arg, flag, opt, options
-from superhosts.cli._values import split_commas
 from superhosts.core.units import parse_place
 from superhosts.errors import UsageError
 
@@ -15,16 +14,10 @@ from superhosts.errors import UsageError
 @options("Filters")
 class OnlyOptions:
     site: list[str] = opt(
-        "LIST",
-        "Only sketches of these sites, like ams,fra.",
-        [],
-        check=split_commas,
-        offers="superhosts.cli._sketches:sites_of_sketches",
+        "LIST", "Only sketches of these sites, like ams,fra.", [], offers="superhosts.cli._sketches:sites_of_sketches"
     )
-    prefix: list[str] = opt("LIST", "Only hosts in these prefixes, or in those of @FILE.", [])
-    side: list[str] = opt(
-        "LIST", "Only hosts of this side: inner or outer.", [], check=split_commas, offers=common.SIDES
-    )
+    prefix: list[str] = opt("LIST", "Only hosts in these prefixes, or in those of @FILE.", [], check=list)
+    side: list[str] = opt("LIST", "Only hosts of this side: inner or outer.", [], offers=common.SIDES)
     direction: list[str] = common.DIRECTION(
         help="Only numbers of these packets: any, out (sent by the host) or in; or of contacts: opened, answered, "
         "unanswered, and with -in at the end those that the peer opened.",

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import flag, opt, options
-from superhosts.cli._values import split_commas
 
 
 @options()
@@ -152,7 +151,6 @@ class RowOptions:
         "LIST",
         "Columns that are written, in this order, like host,peers.",
         [],
-        check=split_commas,
         shown="all",
         offers=("host", "peers", "peers_low", "peers_high", "family", "exact", "window_start", "window_end"),
     )
