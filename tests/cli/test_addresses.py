@@ -82,17 +82,6 @@ def test_ipv4_hosts_may_be_prefixes_in_rows_files_and_questions(run: Run, carpet
     assert (refused.status, "a host here is a /24" in refused.err) == (2, True)
 
 
-def test_wrong_values_are_named(run: Run, lan: Path) -> None:
-    for option, words in (
-        ("--ipv4-prefix 0", "--ipv4-prefix 0"),
-        ("--ipv4-prefix 33", "--ipv4-prefix 33: must be from 1 to 32"),
-        ("--special maybe", "'maybe' is none of drop, keep"),
-        ("--inner privat", "'privat' is not a prefix: write it like 10.0.0.0/8, 2001:db8::/32 or private\n"),
-    ):
-        ended = run("scan", lan, *option.split())
-        assert (ended.status, words in ended.err) == (2, True), ended.err
-
-
 def test_synthetic_traffic_has_the_truth_of_ipv4_prefixes(run: Run, tmp_path: Path) -> None:
     made = ["--flows", "6k", "--packets", "9k", "--super-hosts", 2, "--truth-min", 40, "--ipv4-prefix", 16]
     assert run("synth", tmp_path / "a.pcap", *made).status == 0

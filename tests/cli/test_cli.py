@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.text import Text
 
 import packets
 import superhosts as sh
-from commands import Ended, Run, parsed_commands, process, start
+from commands import Ended, Run, process, start
 from faults import full_disk
 from superhosts import cli
 from superhosts.cli._summary import RunTotals, tell_end, warn_of_late
@@ -256,36 +255,6 @@ def test_a_capture_that_ends_in_its_header_ends_early(run: Run, tmp_path: Path, 
     assert (ended.status, ended.out, ended.err.count(said)) == (0, "", 1)
 
 
-USAGE = (
-    (["--window", "5x"], "--window: '5x' is not a duration; write it like 90s, 5m, 1h or 30d, or all"),
-    (["--window", "900000w"], "longer than"),
-    (["--memory", "lots"], "--memory: 'lots' is not a size; write it like 128MiB"),
-    (["--memory", "8B"], "too small"),
-    (["--memory-total", "1MiB", "--memory", "1MiB"], "--memory-total 1MiB"),
-    (["--memory-total", "1GiB", "--detector", "exact"], "grows with the traffic"),
-    (["--inner", "10.0.0.1/8"], "--inner: '10.0.0.1/8'"),
-    (["--inner", "@nowhere"], "--inner @nowhere: cannot be read: No such file or directory\n"),
-    (["--save", "s", "--site", ""], "--site is empty: a name without slashes is needed"),
-    (["--watch", "outer"], "--watch outer needs --inner"),
-    (["--direction", "sideways"], "--direction sideways"),
-    (["--detector", "magic"], "--detector magic"),
-    (["--threshold", "0"], "--threshold 0"),
-    (["--threshold", "inf"], "--threshold inf: must be a number of peers, at least 1"),
-    (["--top", "-1"], "--top: -1 is too small; write a whole number, at least 1"),
-    (["--ipv6-prefix", "0"], "--ipv6-prefix 0"),
-    (["--device", "abacus"], "--device: unknown device 'abacus'; use one of cpu"),
-    (["--key-file", "nowhere"], "--key-file nowhere: cannot be read"),
-    (["--json", "--csv"], "--json and --csv: choose one"),
-    (["--no-such-option"], "--no-such-option"),
-)
-
-
-def test_usage_errors(run: Run, folder: Path) -> None:
-    for options, message in USAGE:
-        ended = run("scan", folder / "quiet.pcap", *options)
-        assert (ended.status, message in ended.err, "Traceback" in ended.err) == (2, True, False), options
-
-
 def test_output_that_cannot_be_written(run: Run, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for option, name, said in (
@@ -346,9 +315,6 @@ def test_a_bad_number_of_threads(run: Run, folder: Path, monkeypatch: Any, value
     monkeypatch.setenv("SUPERHOSTS_THREADS", value)
     ended = run("scan", folder / "quiet.pcap", *SMALL)
     assert (ended.status, f"SUPERHOSTS_THREADS={value!r}" in ended.err) == (2, True)
-
-
-# hosts
 
 
 # explain
@@ -432,13 +398,6 @@ def test_the_demo_finds_all_and_nothing_else(run: Run, tmp_path: Path) -> None:
 
 
 # Help
-
-
-def test_no_word_of_the_help_is_taken_for_markup() -> None:
-    for command in parsed_commands().values():
-        for option in command.params:
-            words = getattr(option, "help", None) or ""
-            assert Text.from_markup(words).plain == words
 
 
 def test_help_and_version(run: Run) -> None:

@@ -273,14 +273,6 @@ def test_sizes_of_synthetic_traffic_are_not_checked_for_captures(run: Run, tmp_p
     assert ended.status == 0, ended.err
 
 
-def test_what_cannot_be_is_said(run: Run) -> None:
-    for words, status, said in (
-        ("--detector crystal-ball", 2, "crystal-ball"),
-        ("--json --csv", 2, "choose one"),
-        ("--threshold 0", 2, "--threshold 0"),
-        ("none.pcap --detector cube", 3, "nothing to compare: no packet was read"),
-        ("-m 1MiB,much", 2, "superhosts: --memory: 'much' is not a size; write it"),
-        ("- -m 1MiB,2MiB --detector cube", 2, "can be read only once"),
-    ):
-        ended = run("compare", *words.split())
-        assert (ended.status, said in ended.err) == (status, True), (words, ended.err)
+def test_a_missing_capture_leaves_nothing_to_compare(run: Run) -> None:
+    ended = run("compare", "none.pcap", "--detector", "cube")
+    assert (ended.status, "nothing to compare: no packet was read" in ended.err) == (3, True)

@@ -54,16 +54,3 @@ def test_panes_are_saved_and_merge_into_any_window(run: Run, capture: Path, tmp_
     assert abs(json.loads(united.out)["peers"] - 500) < 60
     again = run("scan", capture, *COMMON, *SLIDING, "--save", folder)  # merged into what is there; rows stay exact
     assert (again.status, again.out) == (0, first.out)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--slide", "7m"], "--slide 7m: the window (5m) has to be a multiple of it"),
-        (["--slide", "1m", "--detector", "rgs"], "--slide 1m: only with --detector cube"),
-    ],
-)
-def test_options_that_cannot_be(run: Run, capture: Path, options: list[str], words: str) -> None:
-    ended = run("scan", capture, "-q", *options)
-    assert ended.status == 2
-    assert words in ended.err

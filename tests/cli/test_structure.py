@@ -54,30 +54,6 @@ OWN_MEANING = {
     ("hosts", "site"): "the sites of sketches that are there, of which several may be wanted",
 }
 
-
-# Options whose help differs between commands, because they do something else there.
-OWN_HELP = {
-    "alerts": "a backup copies them, a dashboard shows them",
-    "direction": "scan counts packets, hosts chooses among what was counted",
-    "detector": "fleets and batch take those whose sketches merge",
-    "flows": "bench has no windows",
-    "force": "the file is a key, or a capture with its answer",
-    "grace": "an edge waits for packets, a hub for sites",
-    "key_file": "commands that make sketches make a key, others do not",
-    "json": "rows are JSON Lines, other results one line",
-    "map": "compare looks at addresses and times alone",
-    "memory": "of one cube, or of each detector",
-    "nats": "an edge sends there, a hub starts no broker then",
-    "nkey": "a hub needs it at a server of the user's own",
-    "output": "replaced by a run that ends, appended to by one that does not",
-    "packets": "bench has no windows",
-    "site": "an edge must have one, a hub is one to the upstream hub",
-    "tls_ca": "a hub is the server",
-    "tls_cert": "a hub is the server",
-    "to": "an edge sends sketches, a hub unions",
-    "verbose": "scan also tells of memory, device and time",
-}
-
 # Options of other commands that a help names.
 ELSEWHERE = {
     ("edge", "to", "--from"): "of the hub",
@@ -123,8 +99,7 @@ def test_an_option_is_the_same_in_all_commands() -> None:
         for option, each in declared(options).items():
             if (name, option) not in OWN_MEANING and not each.is_argument:
                 kind = str(get_type_hints(options)[option] | None)  # a default of None is no other type
-                help = None if option in OWN_HELP else each.help
-                found[option][each.name, each.short, kind, each.metavar, help, each.check, each.callback].append(name)
+                found[option][each.name, each.short, kind, each.metavar, each.check, each.callback].append(name)
     assert len(found) > 50
     assert {name: list(ways.values()) for name, ways in found.items() if len(ways) > 1} == {}
     windows = [declared(options)["window"] for options in option_classes().values() if "window" in declared(options)]

@@ -53,17 +53,6 @@ def test_options_of_tables(run: Run, tmp_path: Path) -> None:
         assert (ended.status, peers(ended.rows)) == (0, wanted)
 
 
-def test_options_that_make_no_sense(run: Run) -> None:
-    for option, value, says in (
-        ("--map", "src", "'src': write it like src=COLUMN,dst=COLUMN,time=COLUMN"),
-        ("--format", "xls", "'xls' is not a format; use parquet, arrow"),
-        ("--time", "middle", "'middle' is none of record, start, end"),
-    ):
-        for command in ("scan", "calibrate", "compare", "edge", "batch"):
-            ended = run(command, "a.parquet", option, value)
-            assert (ended.status, says in ended.err, option in ended.err) == (2, True, True)
-
-
 def test_bad_rows_are_counted_and_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [*ROWS[:100], Line("x", "10.0.0.1"), *ROWS[100:]]
     path, counters = table(tmp_path / "a.parquet", rows), tmp_path / "counters.json"
