@@ -14,7 +14,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import Selection, SuperHost
 from superhosts.core.times import iso_time, local_times, shown_time, window_cell
 from superhosts.output.destination import RunKind
-from superhosts.output.report import Outcome, Report, Row, make_rows
+from superhosts.output.report import Report, Row, make_rows, words_of
 from superhosts.output.table import OutputConsole, Terminal, print_timeline
 
 NOON = 1_794_657_600 * SECOND  # 2026-11-14T12:00:00Z
@@ -210,15 +210,15 @@ def test_a_window_without_hosts_is_one_line() -> None:
 
 
 def test_titles() -> None:
-    for selection, outcome, words in (
-        (Selection(500), Outcome(92), "92 hosts with at least 500 peers"),
-        (Selection(500, 5), Outcome(5, left_out=87), "5 of 92 hosts with at least 500 peers"),
-        (Selection(500, 5), Outcome(5), "5 hosts with at least 500 peers"),
-        (Selection(1), Outcome(1), "1 host with at least 1 peer"),
-        (Selection(1024), Outcome(0), "none with 1,024 peers or more"),
+    for selection, count, left_out, words in (
+        (Selection(500), 92, 0, "92 hosts with at least 500 peers"),
+        (Selection(500, 5), 5, 87, "5 of 92 hosts with at least 500 peers"),
+        (Selection(500, 5), 5, 0, "5 hosts with at least 500 peers"),
+        (Selection(1), 1, 0, "1 host with at least 1 peer"),
+        (Selection(1024), 0, 0, "none with 1,024 peers or more"),
     ):
-        found = outcome.words(selection)
-        assert (found["title"], found["is_incomplete"]) == (words, outcome.left_out > 0)
+        found = words_of(selection, count, left_out=left_out)
+        assert (found["title"], found["is_incomplete"]) == (words, left_out > 0)
 
 
 # Times

@@ -22,7 +22,7 @@ from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepa
 from superhosts.output.console import fail_with, say, say_traceback, show_tracebacks
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
-from superhosts.output.report import Outcome, Report
+from superhosts.output.report import Report, words_of
 from superhosts.pipeline.saver import file_name, merge_saved, merged_into, prepare_folder
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
@@ -81,7 +81,7 @@ def _run(
             )
             try:
                 for result in run:
-                    words = Outcome(len(result.rows)).words(settings.selection)
+                    words = words_of(settings.selection, len(result.rows))
                     with progress.paused():
                         outputs.write(Report(rows=result.rows, window=result.window, **words))
                     windows += 1

@@ -56,7 +56,7 @@ from superhosts.output.alerts.machine import Policy
 from superhosts.output.console import log_status, show_tracebacks, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
-from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, Outcome
+from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, words_of
 from superhosts.pipeline.settings import Settings
 from superhosts.ui.monitor import Monitor, observe_hub, observe_outputs
 from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background, read_status
@@ -296,8 +296,8 @@ def largest_sketch(traffic: Settings) -> int:
 def with_title(result: HubReport, selection: Selection) -> HubReport:
     """Return a report that says which hosts it has, which sites took part, and whether it replaces another one."""
     again = f", revision {result.revision}" if result.revision > 1 else ""
-    outcome = Outcome(len(result.rows), left_out=result.left_out, least_listed=result.least_listed)
-    return replace(result, notes=[f"{result.attendance}{again}"], **outcome.words(selection))
+    words = words_of(selection, len(result.rows), left_out=result.left_out, least_listed=result.least_listed)
+    return replace(result, notes=[f"{result.attendance}{again}"], **words)
 
 
 def hub_settings(options: HubOptions) -> Settings:

@@ -132,30 +132,6 @@ def make_report(
     return Report(rows=rows, window=window, revision=revision, notes=every, **words)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a search has ended, as far as the rows alone do not show it."""
-
-    count: int  # rows
-    reached: int | None = None  # rows of hosts with as many peers as asked for; None: all
-    largest: SuperHost | None = None  # the host with the most peers, if no host has enough of them
-    least_listed: float = 1  # peers below which hosts are not listed, however few were found
-    left_out: int = 0  # hosts with as many peers as asked for that are not among the rows
-    counts: str = "hosts"  # what peers are (pairs.COUNTS)
-
-    def peers(self, count: float) -> str:
-        return counted_peers(count, self.counts)
-
-    def words(self, selection: Selection) -> dict[str, Any]:
-        """Return the fields of a report that tell which hosts its rows are."""
-        depth = _depth(selection, self)
-        return {
-            "title": f"{_hosts(selection, self)}{depth}",
-            "threshold": selection.threshold,
-            "is_incomplete": self.left_out > 0 or bool(depth),
-        }
-
-
 def search(
     sketch: Sketch, selection: Selection, counts: str, searched: Searchable | None = None
 ) -> tuple[SuperHosts, dict[str, Any]]:
@@ -166,9 +142,15 @@ def search(
     asked = sketch if searched is None else searched
     found, left_out = selection.search(asked)
     largest = None if len(found) else next(iter(asked.top(1)), None)
-    reached = selection.reached(found)
-    outcome = Outcome(len(found), reached, largest, sketch.least_listed, left_out, counts)
-    return found, outcome.words(selection)
+    return found, words_of(
+        selection,
+        len(found),
+        reached=selection.reached(found),
+        largest=largest,
+        least_listed=sketch.least_listed,
+        left_out=left_out,
+        counts=counts,
+    )
 
 
 def counted_peers(count: float, counts: str) -> str:
@@ -176,37 +158,47 @@ def counted_peers(count: float, counts: str) -> str:
     return counted(count, {"hosts": "peer", "ports": "port"}.get(counts, "host-port"))
 
 
-def _hosts(selection: Selection, outcome: Outcome) -> str:
-    count, threshold = outcome.count, selection.threshold
+def words_of(
+    selection: Selection,
+    count: int,
+    *,
+    reached: int | None = None,
+    largest: SuperHost | None = None,
+    least_listed: float = 1,
+    left_out: int = 0,
+    counts: str = "hosts",
+) -> dict[str, Any]:
+    """Return the fields of a report that tell which hosts its `count` rows are.
+
+    `reached`: rows of hosts with as many peers as asked for; None: all. `largest`: the host with the most peers, if no
+    host has enough of them. `least_listed`: peers below which hosts are not listed, however few were found.
+    `left_out`: hosts with as many peers as asked for that are not among the rows. `counts`: what peers are.
+    """
+    threshold, hosts = selection.threshold, counted(count, "host")
+    enough = "" if threshold is None else f"with at least {counted_peers(threshold, counts)}"
     if not count:
-        return _none(selection, outcome)
-    hosts = counted(count, "host")
-    if threshold is None:
-        return f"top {hosts}"
-    reached = count if outcome.reached is None else outcome.reached
-    if reached < count:
-        those = f"{reached:,}" if reached else "none"
-        return f"top {hosts}, {those} with at least {outcome.peers(threshold)}"
-    if outcome.left_out:
-        hosts = f"{count:,} of {counted(count + outcome.left_out, 'host')}"
-    return f"{hosts} with at least {outcome.peers(threshold)}"
+        least = least_listed if threshold is None or selection.either else threshold
+        title = _none(counted_peers(least, counts) if largest is not None or least > 1 else "", largest)
+    elif threshold is None:
+        title = f"top {hosts}"
+    elif reached is not None and reached < count:
+        title = f"top {hosts}, {f'{reached:,}' if reached else 'none'} {enough}"
+    elif left_out:
+        title = f"{count:,} of {counted(count + left_out, 'host')} {enough}"
+    else:
+        title = f"{hosts} {enough}"
+    asked_less_deep = threshold is not None and not selection.either and threshold >= least_listed
+    ends_early = least_listed > 1 and selection.top is not None and count < selection.top and not asked_less_deep
+    if ends_early:
+        title += (
+            f"; hosts with fewer than {counted_peers(least_listed, counts)} cannot be listed: the window is estimated"
+        )
+    return {"title": title, "threshold": threshold, "is_incomplete": left_out > 0 or ends_early}
 
 
-def _none(selection: Selection, outcome: Outcome) -> str:
-    least = outcome.least_listed if selection.threshold is None or selection.either else selection.threshold
-    if outcome.largest is not None:
-        largest = outcome.largest
-        about = "" if largest.exact else "about "
-        most = f"{printable(largest.host)} with {about}{largest.known_peers:,}"
-        return f"none with {outcome.peers(least)} or more; largest: {most}"
-    return f"none with {outcome.peers(least)} or more" if least > 1 else "no hosts"
-
-
-def _depth(selection: Selection, outcome: Outcome) -> str:
-    """Say how deep the search could look, if it found fewer hosts than the top ones that were asked for."""
-    least, threshold = outcome.least_listed, selection.threshold
-    if least <= 1 or selection.top is None or outcome.count >= selection.top:
-        return ""
-    if threshold is not None and not selection.either and threshold >= least:
-        return ""
-    return f"; hosts with fewer than {outcome.peers(least)} cannot be listed: the window is estimated"
+def _none(least: str, largest: SuperHost | None) -> str:
+    """Return the title of a report without hosts; `least`: the peers that are asked for, if they are more than one."""
+    if largest is None:
+        return f"none with {least} or more" if least else "no hosts"
+    about = "" if largest.exact else "about "
+    return f"none with {least} or more; largest: {printable(largest.host)} with {about}{largest.known_peers:,}"

@@ -159,7 +159,7 @@ async def ready(pilot: Any, condition: Callable[[], Any], what: str = "") -> Non
 async def picture(*keys: str, size: tuple[int, int]) -> str:
     app = TopApp(make_view())
     async with app.run_test(size=size) as pilot:
-        await ready(pilot, lambda: app.snapshot is not None)
+        await ready(pilot, lambda: app.snapshot.summary)
         for key in keys:
             await pilot.press(key)
             await pilot.app.workers.wait_for_complete()

@@ -14,7 +14,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from superhosts.core.hosttable import peers_text
-from superhosts.ui.top.drawing import BRAILLE, Band, bar, chart, cut, placed, sparkline
+from superhosts.ui.answers import Point
+from superhosts.ui.top.drawing import BRAILLE, bar, chart, cut, placed, sparkline
 from superhosts.ui.top.feed import Snapshot
 from superhosts.ui.top.hosts import MARK, filtered, header_line, host_line, host_rows, lay_out, ordered
 from superhosts.ui.top.pages import Where, alert_items, host_page, list_table, site_items, status_line, title_line
@@ -53,8 +54,12 @@ def dots(lines: list[str]) -> list[list[bool]]:
     return grid
 
 
+def point(start: float, end: float, low: int, high: int | None) -> Point:
+    return {"start": start, "end": end, "low": low, "high": high}
+
+
 def test_a_chart_draws_intervals_over_their_times() -> None:
-    grid = dots(chart([Band(0, 10, 0, 0), Band(10, 20, 70, 110), Band(30, 40, 40, None)], width=4, height=3))
+    grid = dots(chart([point(0, 10, 0, 0), point(10, 20, 70, 110), point(30, 40, 40, None)], width=4, height=3))
     columns = ["".join("x" if line[place] else "." for line in grid) for place in range(8)]
     assert columns[0] == columns[1] == "...........x"  # zero is at the bottom
     assert columns[2] == columns[3] == "xxxxx......."  # from 110, the highest, down to 70
@@ -68,13 +73,13 @@ def test_a_chart_draws_intervals_over_their_times() -> None:
     st.integers(1, 12),
 )
 def test_every_window_is_in_the_chart(found: list[tuple[int, int, int]], width: int, height: int) -> None:
-    bands = [Band(start, start + 1, low, low + more) for start, low, more in found]
-    lines = chart(bands, width, height)
+    points = [point(start, start + 1, low, low + more) for start, low, more in found]
+    lines = chart(points, width, height)
     assert [len(line) for line in lines] == [width] * height
-    first, last = min(band.start for band in bands), max(band.end for band in bands)
+    first, last = min(each["start"] for each in points), max(each["end"] for each in points)
     grid, scale = dots(lines), 2 * width / (last - first)
-    for band in bands:  # Its ends are rounded to columns.
-        columns = range(math.floor((band.start - first) * scale), math.ceil((band.end - first) * scale) + 1)
+    for each in points:  # Its ends are rounded to columns.
+        columns = range(math.floor((each["start"] - first) * scale), math.ceil((each["end"] - first) * scale) + 1)
         assert any(line[column] for line in grid for column in columns if column < 2 * width)
 
 

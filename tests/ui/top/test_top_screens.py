@@ -33,7 +33,7 @@ def anyio_backend() -> str:
 @asynccontextmanager
 async def driven(app: TopApp, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Any]:
     async with app.run_test(size=size) as pilot:
-        await ready(pilot, lambda: app.snapshot is not None or app.lost)
+        await ready(pilot, lambda: app.snapshot.summary or app.lost)
         yield pilot
 
 

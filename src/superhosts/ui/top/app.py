@@ -30,7 +30,7 @@ from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import SuperhostsError
 from superhosts.ui.threads import Workers
 from superhosts.ui.top.drawing import BOLD, DIM, WARNING, placed
-from superhosts.ui.top.feed import Feed, Json, Looker, Snapshot, Span, span_of
+from superhosts.ui.top.feed import NOTHING, Feed, Json, Looker, Snapshot, Span, span_of
 from superhosts.ui.top.hosts import (
     NO_LAYOUT,
     ORDERS,
@@ -320,18 +320,12 @@ class HostScreen(AskingScreen):
     def look_if_changed(self) -> None:
         """Ask again; where that means to read many sketches, only after a new window, or if there was no answer."""
         snapshot = self.top.snapshot
-        reads_sketches = snapshot is not None and bool(snapshot.summary.get("can", {}).get("ask"))
-        if not reads_sketches or self._newest_window() != self._asked_in or self.has_failed:
+        if not snapshot.can("ask") or snapshot.newest != self._asked_in or self.has_failed:
             self.look()
 
     def look(self) -> None:
-        self._asked_in = self._newest_window()
+        self._asked_in = self.top.snapshot.newest
         super().look()
-
-    def _newest_window(self) -> Span | None:
-        snapshot = self.top.snapshot
-        newest = None if snapshot is None else snapshot.summary.get("newest")
-        return span_of(newest) if newest else None
 
     def ask(self) -> Json:
         return self.top.feed.host(self._row.asked)
@@ -422,7 +416,7 @@ class AlertsScreen(ListScreen):
 
     def heading(self) -> str:
         snapshot = self.top.snapshot
-        if snapshot is not None and snapshot.alerts is None:
+        if snapshot.summary and snapshot.alerts is None:
             return "Alerts: none are kept here (--alerts FILE keeps them)"
         return f"Alerts: {pages.alerts_heading(self._items)}"
 
@@ -457,8 +451,7 @@ class SitesScreen(ListScreen):
         return self.top.feed.list_sites()
 
     def items(self, answer: list[Json]) -> list[Item]:
-        snapshot = self.top.snapshot
-        now = None if snapshot is None else snapshot.summary.get("now")  # by the hub's clock
+        now = self.top.snapshot.summary.get("now")  # by the hub's clock
         return pages.site_items(answer, float(now or 0.0))
 
     def heading(self) -> str:
@@ -552,7 +545,7 @@ class HostsScreen(AskingScreen):
             return
         self._layout = lay_out(known, width, self._layout)
         rows, layout = self._rows, self._layout
-        alerts = frozenset(() if snapshot is None else snapshot.alerts or ())
+        alerts = frozenset(snapshot.alerts or ())
 
         def draw(place: int, is_chosen: bool) -> Text:
             row = rows[place]
@@ -589,9 +582,9 @@ class HostsScreen(AskingScreen):
         return self._rows[place] if place < len(self._rows) else None
 
     def on_grid_chosen(self) -> None:
-        snapshot = self.top.snapshot
-        if self.chosen is not None and snapshot is not None and snapshot.shown is not None:
-            self.app.push_screen(HostScreen(self.top, self.chosen, span_of(snapshot.shown)))
+        shown = self.top.snapshot.shown
+        if self.chosen is not None and shown is not None:
+            self.app.push_screen(HostScreen(self.top, self.chosen, span_of(shown)))
 
     def action_sort(self, step: int) -> None:
         names = [name for name in ORDERS if name in self._layout.widths]
@@ -630,10 +623,8 @@ class HostsScreen(AskingScreen):
         self.query_one(Grid).focus()
 
     def action_window(self, step: int) -> None:
-        snapshot, where = self.top.snapshot, self.top.where
-        if snapshot is None or not snapshot.windows:
-            return
-        older = [span_of(each) for each in snapshot.windows[:-1]]
+        where = self.top.where
+        older = [span_of(each) for each in self.top.snapshot.windows[:-1]]
         place = older.index(where.wanted) if where.wanted in older else len(older)
         place = max(place + step, 0)
         self.top.where = where._replace(wanted=older[place] if place < len(older) else None)
@@ -678,7 +669,7 @@ class TopApp(App[None]):
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"  # The terminal's own colours, whatever its background is.
         self.feed, self.threads = feed, Workers(THREADS, "question")
-        self.snapshot: Snapshot | None = None
+        self.snapshot = NOTHING
         self.rows: list[HostRow] = []  # of the window that is looked at
         self.where = Where()
         self._messages = messages
@@ -721,7 +712,7 @@ class TopApp(App[None]):
         self.call_later(self._hosts.look)
 
     def mute(self, host: str, rule: str = "") -> None:
-        if self.snapshot is None or not self.snapshot.summary.get("can", {}).get("alerts"):
+        if not self.snapshot.can("alerts"):
             self.notify("No alerts are kept here: --alerts FILE keeps them.", title="Nothing to mute", markup=False)
             return
         self.push_screen(MuteDialog(self, host, rule), self._muted)
@@ -733,7 +724,7 @@ class TopApp(App[None]):
 
     def leave_if_empty(self) -> None:
         """End if there is nothing to see and there never will be. Any thread may call this, when the work has ended."""
-        if self.feed.lost and self.snapshot is not None and self.snapshot.shown is None:
+        if self.feed.lost and self.snapshot.summary and self.snapshot.shown is None:
             self.call_later(self.exit)
         self._look_again()
 

@@ -6,10 +6,11 @@ Each picture can be read without colours: what is certain is solid, what is only
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Container, Mapping, Sequence
 
 from rich.text import Text
+
+from superhosts.ui.answers import Point
 
 SOLID, SHADED = "█", "░"
 EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -19,6 +20,7 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of a characte
 BAR_STYLE, SHADE_STYLE, DIM, BOLD = "cyan", "cyan", "dim", "bold"
 CHOSEN_STYLE = "bold underline"
 WARNING = "bold red"
+GAP = 2  # cells between two columns
 
 
 def bar(low: int, most: int, *, is_exact: bool, largest: int, width: int) -> Text:
@@ -47,41 +49,49 @@ def sparkline(values: Sequence[int], chosen: int | None) -> Text:
     return drawn
 
 
-class Band(NamedTuple):
-    """What is known of a host in one window: an interval over a span of time."""
-
-    start: float
-    end: float
-    low: int
-    high: int | None  # None: saturated, it may be any number from `low` on
-
-
-def chart(bands: Sequence[Band], width: int, height: int) -> list[str]:
-    """Return lines of braille characters: each interval drawn over its time. Times without one stay empty."""
-    if not bands or width <= 0 or height <= 0:
-        return []
-    first, last = min(band.start for band in bands), max(band.end for band in bands)
-    top = highest(bands)
+def chart(points: Sequence[Point], width: int, height: int) -> list[str]:
+    """Return lines of braille characters: the interval of each point drawn over its time. Other times stay empty."""
+    first, last = min(point["start"] for point in points), max(point["end"] for point in points)
+    top = highest(points)
     columns, rows = 2 * width, 4 * height
     dots = [[0] * width for _ in range(height)]
     per_second = columns / max(last - first, 1e-9)
-    for band in bands:
-        begin = min(round((band.start - first) * per_second), columns - 1)
-        end = max(round((band.end - first) * per_second), begin + 1)
-        upper = top if band.high is None else band.high
-        bottom_row, top_row = _row(band.low, top, rows), _row(upper, top, rows)
+    for point in points:
+        begin = min(round((point["start"] - first) * per_second), columns - 1)
+        end = max(round((point["end"] - first) * per_second), begin + 1)
+        upper = top if point["high"] is None else point["high"]  # saturated: it may be any number
+        bottom_row, top_row = _row(point["low"], top, rows), _row(upper, top, rows)
         for column in range(begin, min(end, columns)):
             for row in range(top_row, bottom_row + 1):
                 dots[row // 4][column // 2] |= DOTS[row % 4][column % 2]
     return ["".join(chr(BRAILLE + cell) for cell in line) for line in dots]
 
 
-def highest(bands: Sequence[Band]) -> int:
-    return max((max(band.low, band.high or 0) for band in bands), default=0) or 1
+def highest(points: Sequence[Point]) -> int:
+    return max(max(point["low"], point["high"] or 0) for point in points) or 1
 
 
 def _row(value: int, top: int, rows: int) -> int:
     return min(max(rows - 1 - round(value / top * (rows - 1)), 0), rows - 1)
+
+
+def cells_line(mark: Text, cells: Mapping[str, Text], widths: Mapping[str, int], numbers: Container[str]) -> Text:
+    """Return a line of a table: a mark, and a cell for each column; those of numbers are aligned to the right."""
+    for place, (name, width) in enumerate(widths.items()):
+        cell = cells[name]
+        cell.truncate(width, overflow="ellipsis")
+        space = width - cell.cell_len
+        if name in numbers:
+            cell.pad_left(space)
+        else:
+            cell.pad_right(space)
+        mark.append(" " * GAP if place else "").append_text(cell)
+    return mark
+
+
+def chosen_cell(text: str, is_chosen: bool) -> Text:
+    """Return the first cell of a line, which is highlighted as a whole under the cursor."""
+    return Text(text, "bold reverse") if is_chosen else Text().append(text, BOLD)
 
 
 def cut(text: str, width: int) -> str:

@@ -14,7 +14,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -199,11 +199,21 @@ Feed = View | RemoteFeed
 
 
 class Snapshot(NamedTuple):
-    summary: Json
-    windows: list[Json]  # the oldest first, without rows
+    summary: Json  # empty: there is no answer yet
+    windows: Sequence[Json]  # the oldest first, without rows
     shown: Json | None  # the window that is looked at, with rows; None: there is none yet
     alerts: tuple[str, ...] | None  # the hosts of open alerts; None: no alerts are kept
     taken: float = 0.0  # when, by the clock of `Looker`
+
+    def can(self, question: str) -> bool:
+        return bool(self.summary and self.summary["can"].get(question))
+
+    @property
+    def newest(self) -> Span | None:
+        return span_of(self.summary.get("newest") or {})
+
+
+NOTHING = Snapshot({}, (), None, None)
 
 
 class Looker:
@@ -233,7 +243,7 @@ class Looker:
         if newest is not None:
             known = wanted is not None and wanted in map(span_of, self._windows)
             shown = self.feed.window(*(wanted if wanted is not None and known else ()))
-        if summary.get("can", {}).get("alerts"):
+        if summary["can"].get("alerts"):
             found = self.feed.list_alerts().get("alerts") or ()
             alerts = tuple(str(alert.get("host")) for alert in found if not alert.get("closed"))
         return Snapshot(summary, list(self._windows), shown, alerts, now)

@@ -19,14 +19,14 @@ from superhosts.core.pairs import Network
 from superhosts.core.text import printable
 from superhosts.output.alerts.rules import contains
 from superhosts.output.report import known_peers
-from superhosts.ui.top.drawing import BOLD, DIM, WARNING, bar, cut
+from superhosts.ui.top.drawing import BOLD, DIM, GAP, WARNING, bar, cells_line, chosen_cell, cut
 from superhosts.ui.top.feed import Json
 
 TITLES = {name: HOST_COLUMNS[name].title for name in ("host", "name", "peers", "interval", "pattern")}
-TITLES["sites"] = "sites"
+TITLES |= {"sites": "sites", "bar": ""}
+COLUMNS_OF_NUMBERS = [name for name, column in HOST_COLUMNS.items() if column.is_number]
 NUMBERS = ("peers", "peers_low", "peers_high")  # fields of rows
 FAINT = ("interval", "sites")  # columns
-GAP = 2
 MARK = 2  # cells for the mark of the cursor
 LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
 LEAST_NAME, WIDE_NAME = 10, 32
@@ -138,7 +138,7 @@ def lay_out(rows: Sequence[HostRow], width: int, before: Layout = NO_LAYOUT) -> 
     """Return the columns for some rows. Columns of addresses and numbers are no narrower than `before`."""
     parts = len({(row.side, row.direction) for row in rows}) > 1
     cells = [_cells(row, shows_part=parts) for row in rows]
-    needed = {name: max((cell_len(each[name]) for each in cells), default=0) for name in TITLES}
+    needed = {name: max((cell_len(each[name]) for each in cells), default=0) for name in TITLES if name != "bar"}
     needed = {name: max(length, cell_len(TITLES[name])) for name, length in needed.items() if length}
     needed["bar"] = LEAST_BAR
     if all(row.is_exact for row in rows):
@@ -170,12 +170,10 @@ def _total(widths: Mapping[str, int]) -> int:
 
 
 def header_line(layout: Layout, order: str) -> Text:
-    line = Text(" " * MARK)
-    for place, (name, width) in enumerate(layout.widths.items()):
-        title = HOST_COLUMNS[name].short if name == "interval" and layout.is_short else TITLES.get(name, "")
-        line.append(" " * GAP if place else "")
-        _append(line, cut(title, width), width, name, f"{BOLD} underline" if name == order else DIM)
-    return line
+    titles = TITLES | ({"interval": HOST_COLUMNS["interval"].short} if layout.is_short else {})
+    styles = {name: f"{BOLD} underline" if name == order else DIM for name in titles}
+    cells = {name: Text().append(title, styles[name]) for name, title in titles.items()}
+    return cells_line(Text(" " * MARK), cells, layout.widths, COLUMNS_OF_NUMBERS)
 
 
 def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool = False) -> Text:
@@ -183,16 +181,12 @@ def host_line(row: HostRow, layout: Layout, *, is_chosen: bool, has_alert: bool 
     texts["sites"] = sites_text(row, layout.widths.get("sites"))
     if layout.is_short:
         texts["interval"] = short_interval(row)
-    line = Text().append("▸" if is_chosen else " ", BOLD).append("!" if has_alert else " ", WARNING)
-    for place, (name, width) in enumerate(layout.widths.items()):
-        line.append(" " * GAP if place else "")
-        if name == "bar":
-            drawn = bar(row.row["peers_low"], row.most, is_exact=row.is_exact, largest=layout.largest, width=width)
-            line.append_text(drawn)
-            continue
-        style = ("bold reverse" if is_chosen else BOLD) if name == "host" else DIM if name in FAINT else ""
-        _append(line, cut(texts[name], width), width, name, style)
-    return line
+    cells = {name: Text().append(text, DIM if name in FAINT else "") for name, text in texts.items()}
+    cells["host"] = chosen_cell(texts["host"], is_chosen)
+    width = layout.widths.get("bar", 0)
+    cells["bar"] = bar(row.row["peers_low"], row.most, is_exact=row.is_exact, largest=layout.largest, width=width)
+    mark = Text().append("▸" if is_chosen else " ", BOLD).append("!" if has_alert else " ", WARNING)
+    return cells_line(mark, cells, layout.widths, COLUMNS_OF_NUMBERS)
 
 
 def _cells(row: HostRow, *, shows_part: bool) -> dict[str, str]:
@@ -204,15 +198,6 @@ def _cells(row: HostRow, *, shows_part: bool) -> dict[str, str]:
         "pattern": row.pattern,
         "sites": sites_text(row),
     }
-
-
-def _append(line: Text, text: str, width: int, column: str, style: str) -> None:
-    """Append a cell. The space around it has no style, unless the whole cell is highlighted."""
-    space = " " * (width - cell_len(text))
-    if column in HOST_COLUMNS and HOST_COLUMNS[column].is_number:
-        line.append(space).append(text, style)
-    else:
-        line.append(text, style).append(space, style if "reverse" in style else "")
 
 
 def short_interval(row: HostRow) -> str:

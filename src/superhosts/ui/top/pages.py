@@ -15,7 +15,19 @@ from superhosts.core.text import at_least, counted, printable, short_count
 from superhosts.core.times import age_text, shown_time, shows_local, window_cell
 from superhosts.core.units import SECOND, format_size
 from superhosts.sketch.evidence.summary import service_text
-from superhosts.ui.top.drawing import BAR_STYLE, BOLD, DIM, WARNING, Band, chart, cut, highest, placed, sparkline
+from superhosts.ui.top.drawing import (
+    BAR_STYLE,
+    BOLD,
+    DIM,
+    GAP,
+    WARNING,
+    cells_line,
+    chart,
+    chosen_cell,
+    highest,
+    placed,
+    sparkline,
+)
 from superhosts.ui.top.feed import Json, Snapshot, Span, span_of
 from superhosts.ui.top.hosts import HostRow, host_rows
 
@@ -31,19 +43,13 @@ class Where(NamedTuple):
     words: str = ""  # of the filter
 
 
-def title_line(snapshot: Snapshot | None, lost: str, where: Where, width: int) -> Text:
+def title_line(snapshot: Snapshot, lost: str, where: Where, width: int) -> Text:
     """Return the first line: title, window, whether it is live, alerts, missing sites.
 
     `lost`: two words if nothing new comes.
     """
-    left = Text(" ")
-    if snapshot is None:
-        left.append("superhosts top", BOLD)
-        return placed(left, _link(None, lost, where), width)
-    shown = snapshot.shown
-    right = Text()
-    missing = [] if shown is None else list(shown.get("missing") or ())
-    if missing:
+    shown, right = snapshot.shown, Text()
+    if missing := (shown or {}).get("missing"):
         names = ", ".join(printable(site, 40) for site in missing[:NAMED])
         more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
         right.append(f"missing: {names}{more}", WARNING).append("  ")
@@ -52,27 +58,25 @@ def title_line(snapshot: Snapshot | None, lost: str, where: Where, width: int) -
     right.append_text(_link(snapshot, lost, where)).append(" ")
     window = "" if shown is None else f"  {window_text(span_of(shown))}"
     room = max(width - right.cell_len - cell_len(window) - 2, LEAST_TITLE)
-    title = printable(snapshot.summary.get("title", ""), LONGEST)
+    title = printable(snapshot.summary.get("title", "superhosts top"), LONGEST)
     if cell_len(title) > room:  # It may be a long path, whose end says the most.
         title = "…" + set_cell_size(title[::-1], room - 1)[::-1]
-    left.append(title, BOLD).append(window)
-    return placed(left, right, width)
+    return placed(Text(" ").append(title, BOLD).append(window), right, width)
 
 
-def _link(snapshot: Snapshot | None, lost: str, where: Where) -> Text:
+def _link(snapshot: Snapshot, lost: str, where: Where) -> Text:
     if lost:
         return Text(f"○ {lost}", WARNING)
-    if snapshot is None:
+    if not snapshot.summary:
         return Text("…", DIM)
     back = windows_back(snapshot, where.wanted)
     if back:
         return Text(f"◂ {counted(back, 'window')} back", BOLD)
     if is_live(snapshot):
         return Text("● live", "green")
-    newest = span_of(snapshot.summary.get("newest") or {})
-    return Text(
-        "● newest" if newest is None else f"● newest, {age_text(max(now_of(snapshot) - newest[1], 0.0))} ago", DIM
-    )
+    newest = snapshot.newest
+    age = "" if newest is None else f", {age_text(max(now_of(snapshot) - newest[1], 0.0))} ago"
+    return Text(f"● newest{age}", DIM)
 
 
 def now_of(snapshot: Snapshot) -> float:
@@ -104,27 +108,24 @@ def moment_text(seconds: object, *, zone: bool = True) -> str:
     return f"{text} UTC" if zone and not shows_local() else text
 
 
-def status_line(snapshot: Snapshot | None, lost: str, where: Where, rows: int, width: int) -> Text:
+def status_line(snapshot: Snapshot, lost: str, where: Where, rows: int, width: int) -> Text:
     left = Text(" ")
     if lost:
         left.append(printable(lost), WARNING)
-    elif snapshot is None:
-        left.append("asking …", DIM)
     elif snapshot.shown is None:
-        left.append("no window yet", DIM)
+        left.append("no window yet" if snapshot.summary else "asking …", DIM)
     else:
         left.append_text(_which(snapshot.shown, rows, where))
-    if snapshot is not None and snapshot.shown is not None and not lost:
         for note in _reading(snapshot):
             left.append(f" ({note.rstrip('.')})", WARNING)
-    right = _windows(snapshot, where, min(MOST_DRAWN, width // 3)) if snapshot is not None else Text()
+    right = _windows(snapshot, where, min(MOST_DRAWN, width // 3))
     return placed(left, right.append(" ") if right.cell_len else right, width)
 
 
-def why_empty(snapshot: Snapshot | None, told: str, where: Where) -> str:
+def why_empty(snapshot: Snapshot, told: str, where: Where) -> str:
     """Return why there are no rows; `told`: what is known about it."""
-    if snapshot is None or snapshot.shown is None:
-        reading = "" if snapshot is None else " ".join(_reading(snapshot))
+    if snapshot.shown is None:
+        reading = " ".join(_reading(snapshot))
         return printable(told, most=LONGEST) if told else reading or "The first window will appear here."
     if where.words:
         return f"No host with {printable(where.words)}: Esc shows all."
@@ -223,22 +224,21 @@ def _past(answer: Json, row: HostRow | None, width: int) -> Iterator[Text]:
         for point in answer.get("points") or ()
         if row is None or (printable(point.get("side")), printable(point.get("direction"))) == (row.side, row.direction)
     ]
-    bands = [Band(point["start"], point["end"], int(point["low"]), point["high"]) for point in points]
     reported = sum(bool(point.get("reported")) for point in points)
     what = "reported" if answer.get("threshold") is None else "super host"
-    yield Text().append("Past", BOLD).append(f"   {counted(len(bands), 'window')}, {what} in {reported:,}", DIM)
+    yield Text().append("Past", BOLD).append(f"   {counted(len(points), 'window')}, {what} in {reported:,}", DIM)
     for note in answer.get("notes") or ():
         yield Text(printable(note), WARNING)
-    if not bands:
+    if not points:
         yield Text("no window with times yet", DIM)
         yield Text()
         return
     room = max(width - SCALE - 2, 10)
-    for place, line in enumerate(chart(bands, room, CHART)):
-        mark = short_count(highest(bands), 3) if place == 0 else "0" if place == CHART - 1 else ""
+    for place, line in enumerate(chart(points, room, CHART)):
+        mark = short_count(highest(points), 3) if place == 0 else "0" if place == CHART - 1 else ""
         yield Text().append(f"{mark:>{SCALE - 2}} ", DIM).append("┤" if mark else "│", DIM).append(line, BAR_STYLE)
-    first = moment_text(min(band.start for band in bands))
-    last = moment_text(max(band.end for band in bands))
+    first = moment_text(min(point["start"] for point in points))
+    last = moment_text(max(point["end"] for point in points))
     yield Text(" " * SCALE).append(f"{first}{last:>{max(room - len(first), len(last) + 1)}}", DIM)
     yield Text()
 
@@ -318,7 +318,6 @@ def page_title(row: HostRow, span: Any) -> Text:
     return title.append(f"  {window_text(span)}", DIM)
 
 
-GAP = 2
 WIDEST = 40  # cells of one column
 MOST_NUMBER = 1e18
 RIGHT = ("peers", "peak", "lag", "spool", "refused", "clock")
@@ -339,18 +338,15 @@ class ListTable(NamedTuple):
     widths: Mapping[str, int]
 
     def header(self) -> Text:
-        names = [_aligned(name, width, name) for name, width in self.widths.items()]
-        return Text("  " + (" " * GAP).join(names), DIM)
+        return cells_line(Text("  "), {name: Text(name, DIM) for name in self.widths}, self.widths, RIGHT)
 
     def line(self, place: int, is_chosen: bool) -> Text:
         item = self.items[place]
-        line = Text().append("▸ " if is_chosen else "  ", BOLD)
-        for number, (name, width) in enumerate(self.widths.items()):
-            style = ("bold reverse" if is_chosen else BOLD) if number == 0 else ""
-            style = WARNING if number == 1 and item.is_urgent else style
-            line.append(" " * GAP if number else "")
-            line.append(_aligned(cut(item.cells[name], width), width, name), style)
-        return line
+        cells = {name: Text(text) for name, text in item.cells.items()}
+        first, second = [*cells][:2]
+        cells[first] = chosen_cell(item.cells[first], is_chosen)
+        cells[second] = Text(item.cells[second], WARNING if item.is_urgent else "")
+        return cells_line(Text().append("▸ " if is_chosen else "  ", BOLD), cells, self.widths, RIGHT)
 
 
 def list_table(items: Sequence[Item], width: int) -> ListTable:
@@ -364,11 +360,6 @@ def list_table(items: Sequence[Item], width: int) -> ListTable:
         widths[name] = taken
         room -= taken + GAP
     return ListTable(items, widths)
-
-
-def _aligned(text: str, width: int, column: str) -> str:
-    space = " " * (width - cell_len(text))
-    return space + text if column in RIGHT else text + space
 
 
 def alert_items(answer: Json) -> list[Item]:
