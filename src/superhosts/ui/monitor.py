@@ -9,9 +9,10 @@ neither of a host nor of a destination. docs/reference/metrics.md lists all metr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from superhosts import __version__
@@ -47,29 +48,21 @@ COUNTER, GAUGE = "counter", "gauge"
 PREFIX = "superhosts_"
 Metric = Any  # a family of prometheus_client, which is an optional package
 Reading = Callable[[], Iterator[Metric]]
-Values = Iterable[tuple[Sequence[str], float | None]]  # of a metric, each with its labels; None: not known
+Words = tuple[str, ...]
 
 
-def _metric(kind: str, name: str, help: str, labels: Sequence[str], values: Values) -> Metric:
+def _metric(kind: str, name: str, help: str, values: float | Mapping[Any, float | None], *labels: str) -> Metric:
+    """Return a metric of one number, or of one for each word of its label, or tuple of its labels; None: not known."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     family = (CounterMetricFamily if kind == COUNTER else GaugeMetricFamily)(PREFIX + name, help, labels=labels)
-    for words, value in values:
+    for words, value in values.items() if isinstance(values, Mapping) else [((), values)]:
         if value is not None:
-            family.add_metric(words, value)
+            family.add_metric([words] if isinstance(words, str) else words, value)
     return family
 
 
-def _counter(name: str, help: str, value: float) -> Metric:
-    return _metric(COUNTER, name, help, (), [((), value)])
-
-
-def _gauge(name: str, help: str, value: float) -> Metric:
-    return _metric(GAUGE, name, help, (), [((), value)])
-
-
-def _counters(name: str, help: str, label: str, values: Mapping[str, float]) -> Metric:
-    return _metric(COUNTER, name, help, (label,), [((word,), value) for word, value in values.items()])
+_counter, _gauge = partial(_metric, COUNTER), partial(_metric, GAUGE)
 
 
 def _histogram(name: str, help: str, durations: Durations) -> Metric:
@@ -92,11 +85,11 @@ def of_windows(last: LastWindow) -> Iterator[Metric]:
         ("part_fill_ratio", "If estimated: share of the bits that are set.", "fill"),
         ("part_saturated_columns", "If estimated: columns without a zero bit.", "saturated"),
     ):
-        values = [
-            ([str(part.family or "keys"), part.side, part.direction, part.counts, part.filter], getattr(state, field))
+        values = {
+            (str(part.family or "keys"), part.side, part.direction, part.counts, part.filter): getattr(state, field)
             for part, state in last.parts.items()
-        ]
-        yield _metric(GAUGE, name, help, PART, values)
+        }
+        yield _gauge(name, help, values, *PART)
 
 
 def _restoring(durations: Durations) -> Metric:
@@ -108,12 +101,12 @@ def of_scan(scan: Scan) -> Iterator[Metric]:
     yield _counter("packets", "Packets, or rows and records of flows, that were read.", counters.packets)
     yield _counter("pairs", "Pairs of host and peer, repeats included.", counters.pairs)
     not_counted = {name: getattr(counters, name) for name in REASONS}
-    yield _counters("packets_not_counted", "Packets that were read and do not count.", "reason", not_counted)
+    yield _counter("packets_not_counted", "Packets that were read and do not count.", not_counted, "reason")
     dropped = {"capture": counters.drops, "receiver": _sum(counters.exports, "kernel_drops")}
     help = "Lost here, as the kernel had no room: packets of a capture, datagrams of a receiver of flows."
-    yield _counters("dropped", help, "where", dropped)
+    yield _counter("dropped", help, dropped, "where")
     lost = {unit: _sum(counters.exports, f"lost_{unit}") for unit in ("records", "datagrams")}
-    yield _counters("exports_lost", "Flow exports lost before they arrived, by sequence number.", "unit", lost)
+    yield _counter("exports_lost", "Flow exports lost before they arrived, by sequence number.", lost, "unit")
     fullness = [full for source in scan.sources if (full := source.fullness()) is not None]
     if fullness:
         yield _gauge("ring_fullness_ratio", "How full the fullest ring of a live capture is.", max(fullness))
@@ -129,17 +122,15 @@ def of_spool(spool: Spool) -> Iterator[Metric]:
     yield _gauge("spool_sketches", "Sketches that wait for the hub.", len(spool.waiting()))
     yield _gauge("spool_bytes", "Bytes in the spool, with those set aside.", spool.size())
     yield _gauge("spool_oldest_age_seconds", "Age of the oldest sketch that waits; 0 if none does.", age)
-    yield _counters("spooled_sketches", "What became of sketches.", "outcome", vars(spool.counters))
+    yield _counter("spooled_sketches", "What became of sketches.", vars(spool.counters), "outcome")
 
 
 def of_link(counters: Any, **backlogs: Backlog) -> Iterator[Metric]:
     yield _gauge("link_up", "1 if the link to the other side works.", not why_no_link(counters))
     left = {name: backlog.left() for name, backlog in backlogs.items()}
-    for place, name, help in (
-        (0, "backlog", "What waited at the start and is not done yet."),
-        (1, "backlog_bytes", "Bytes of these."),
-    ):
-        yield _metric(GAUGE, name, help, ("of",), [((of,), found[place]) for of, found in left.items()])
+    counts, sizes = ({of: found[place] for of, found in left.items()} for place in (0, 1))
+    yield _gauge("backlog", "What waited at the start and is not done yet.", counts, "of")
+    yield _gauge("backlog_bytes", "Bytes of these.", sizes, "of")
 
 
 def why_no_link(counters: Any) -> str:
@@ -150,12 +141,12 @@ def why_no_link(counters: Any) -> str:
 
 def of_destinations(**purposes: Sequence[Destination]) -> Iterator[Metric]:
     """Yield metrics of destinations, which are given by their purpose: rows or alerts."""
-    values: list[tuple[list[str], dict[str, int]]] = []
+    values: dict[Words, dict[str, int]] = {}
     for purpose, destinations in purposes.items():
         for number, each in enumerate(destinations, 1):
             status = each.status()
             sent = status.get("delivered", status["reports"])  # without a queue, what is written is sent
-            values.append(([purpose, each.kind, str(number)], {**status, "sent": sent, "bytes": each.queued_bytes}))
+            values[purpose, each.kind, str(number)] = {**status, "sent": sent, "bytes": each.queued_bytes}
     for kind, name, help, key in (
         (GAUGE, "destination_queued", "Batches that wait.", "waiting"),
         (GAUGE, "destination_queued_bytes", "Bytes of the batches that wait.", "bytes"),
@@ -163,7 +154,7 @@ def of_destinations(**purposes: Sequence[Destination]) -> Iterator[Metric]:
         (COUNTER, "destination_failed", "Attempts that failed.", "failures"),
         (COUNTER, "destination_dropped", "Batches that it will never get.", "dropped"),
     ):
-        yield _metric(kind, name, help, DESTINATION, [(labels, each[key]) for labels, each in values])
+        yield _metric(kind, name, help, {labels: each[key] for labels, each in values.items()}, *DESTINATION)
 
 
 def of_sites(last: LastWindow, taken: Mapping[str, float]) -> Iterator[Metric]:
@@ -171,17 +162,15 @@ def of_sites(last: LastWindow, taken: Mapping[str, float]) -> Iterator[Metric]:
     yield _gauge("sites_reporting", "Sites in the last window.", len(last.reporting))
     yield _gauge("sites_missing", "Sites that the last window lacked.", len(last.missing))
     help = "1 if the site was in the last window, 0 if it was missing."
-    present = [((site,), 0.0) for site in sorted(last.missing)] + [((site,), 1.0) for site in sorted(last.reporting)]
-    yield _metric(GAUGE, "site_reporting", help, ("site",), present[:MOST_SITES])
+    present = [(site, 0.0) for site in sorted(last.missing)] + [(site, 1.0) for site in sorted(last.reporting)]
+    yield _gauge("site_reporting", help, dict(present[:MOST_SITES]), "site")
     help = "When the last sketch of the site was accepted, since the start of the hub."
-    seen = sorted(taken.items(), key=lambda item: -item[1])
-    yield _metric(
-        GAUGE, "site_last_seen_timestamp_seconds", help, ("site",), [((site,), at) for site, at in seen[:MOST_SITES]]
-    )
+    seen = sorted(taken.items(), key=lambda item: -item[1])[:MOST_SITES]
+    yield _gauge("site_last_seen_timestamp_seconds", help, dict(seen), "site")
 
 
 def of_roster(roster: Roster) -> Iterator[Metric]:
-    sites = list(roster.status().items())[:MOST_SITES]
+    sites = dict(islice(roster.status().items(), MOST_SITES))
     for kind, name, help, field in (
         (GAUGE, "site_clock_offset_seconds", "Seconds that the site's clock is ahead of the hub's.", "clock"),
         (GAUGE, "site_spool_sketches", "Sketches that wait at the site, as it told last.", "spool_sketches"),
@@ -189,12 +178,12 @@ def of_roster(roster: Roster) -> Iterator[Metric]:
         (COUNTER, "site_refused", "Sketches of the site that were refused.", "refused"),
         (COUNTER, "site_slowed", "Times that the site had to wait, being over its quota.", "slowed"),
     ):
-        yield _metric(kind, name, help, ("site",), [((site,), facts[field]) for site, facts in sites])
+        yield _metric(kind, name, help, {site: facts[field] for site, facts in sites.items()}, "site")
 
 
 def of_hub(hub: Hub, intake: Intake, kept: int) -> Iterator[Metric]:
     found = {name: getattr(intake.counters, name) for name in ("accepted", "repeated", "refused", "corrupt")}
-    yield _counters("sketches", "Sketches that arrived, by what became of them.", "outcome", found)
+    yield _counter("sketches", "Sketches that arrived, by what became of them.", found, "outcome")
     yield _counter("sketches_ahead", "Sketches of windows in the future.", intake.counters.ahead)
     counters, status = hub.counters, hub.status()
     yield _counter("reports_revised", "Reports of windows that were reported before.", counters.revisions)
@@ -298,7 +287,7 @@ class Monitor:
             yield
 
     def _read(self, reloads: Reloads | None) -> Iterator[Metric]:
-        yield _metric(GAUGE, "build_info", "Always 1.", ("version", "command"), [((__version__, self._command), 1)])
+        yield _gauge("build_info", "Always 1.", {(__version__, self._command): 1}, "version", "command")
         yield _gauge("healthy", "1 if the main loop moved recently (/healthz).", not self.health.why_dead())
         yield _gauge("ready", "1 if it takes traffic (/readyz).", not self.health.why_not_ready())
         yield _counter("log_lines_dropped", "Lines that standard error never got.", log_status()["dropped"])
@@ -341,7 +330,7 @@ def observe_edge(
     def read() -> Iterator[Metric]:
         yield from of_scan(scan)
         lost = {"disk": run.counters.lost, "killed": run.counters.interrupted}
-        yield _counters("windows_lost", "Windows of live input that never reached the spool.", "reason", lost)
+        yield _counter("windows_lost", "Windows of live input that never reached the spool.", lost, "reason")
         yield _counter("clock_jumps", "Times that the clock of the packets was set.", run.counters.jumps)
         yield from of_spool(spool)
         yield from of_link(sender.counters, spool=earlier)
@@ -359,7 +348,7 @@ def observe_outputs(outputs: Destinations, desk: AlertDesk | None) -> list[Readi
         if desk is not None:
             states = desk.states()
             yield _gauge("alerts_open", "Alerts that are open.", states.pop("open"))
-            yield _counters("alerts", "What became of rows: alerts opened, and so on.", "event", states)
+            yield _counter("alerts", "What became of rows: alerts opened, and so on.", states, "event")
 
     return [read]
 
