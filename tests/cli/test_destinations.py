@@ -11,6 +11,7 @@ import pytest
 
 from commands import Run
 from processes import Node, ending, free_port, make_edge, make_hub_on_files, sites_traffic, write_captures
+from queues import waiting_in
 from receivers import Receiver
 from traffic import MINUTES, NOON, talk, write
 from waiting import wait_for
@@ -93,7 +94,7 @@ def test_a_hub_is_restarted_and_goes_on_with_its_queue(tmp_path: Path) -> None:
         edge.start()
         assert edge.process.wait(600) == 0
         queue = tmp_path / "hub" / "outputs"
-        wait_for(lambda: len([*queue.glob("*/[0-9]*.json")]) >= 3, "reports wait on disk")
+        wait_for(lambda: len(waiting_in(queue)) >= 3, "reports wait on disk")
         hub.kill()
         expected = [json.loads(line)["host"] for line in rows.read_text().splitlines()]
         assert expected
@@ -108,7 +109,7 @@ def test_a_hub_is_restarted_and_goes_on_with_its_queue(tmp_path: Path) -> None:
                 outputs = json.loads(status.read_text())["outputs"] if status.exists() else {}
                 return outputs.get(shown, {}).get("delivered", 0) >= 3
 
-            wait_for(lambda: not [*queue.glob("*/[0-9]*.json")], "the queue is empty")
+            wait_for(lambda: not waiting_in(queue), "the queue is empty")
             assert hub.end(signal.SIGTERM) == 0
             assert delivered()
     assert "hidden" not in hub.words + status.read_text()

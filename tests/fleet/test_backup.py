@@ -15,12 +15,15 @@ from fleets import make_sketch, window, write_parcel
 from hubs import SITES, Node, union_of
 from processes import DEADLINE, ending, make_edge, make_hub, rows, wait_for, windows_in
 from processes import Node as Process
+from queues import waiting_in
 from superhosts.errors import OutputError, UsageError
 from superhosts.fleet import backup
 from superhosts.fleet.backup import save_state
 from superhosts.fleet.store import LEDGER
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.store import AlertStore
+from superhosts.output.delivery import Outbox
+from superhosts.output.records import Batch
 from traffic import content
 
 
@@ -103,7 +106,10 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
         (state / name).parent.mkdir(parents=True, exist_ok=True)
         (state / name).write_text(name)
     AlertStore(tmp_path / "alerts.sqlite").close()
+    outbox = Outbox(state / "outputs" / "file-1", cap=1 << 20, say=print)
+    outbox.put(Batch("1", []))
     ended = run("backup", file, "--state", state, "--alerts", tmp_path / "alerts.sqlite")
+    outbox.close()
     assert ended.status == 0, ended.err
     assert "hub.tar: 1 window," in ended.err
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -112,6 +118,7 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     assert {*kept, "alerts.sqlite"} <= names
     assert not any("seeds" in name or "store" in name or "incoming" in name for name in names)
     AlertStore(found / "alerts.sqlite", must_exist=True).machine(Policy())
+    assert [each["id"] for each in waiting_in(found)] == ["1"]
     before = file.read_bytes()
     ended = run("backup", file, "--state", state)
     assert (ended.status, file.read_bytes() == before) == (4, True)

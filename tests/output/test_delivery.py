@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import errno
-import os
+import json
+import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from faults import DeadError, at_rename, die, fill_disk, full_disk
+from faults import full_disk
 from processes import free_port
+from queues import waiting_in
 from receivers import Receiver
 from superhosts.core.pairs import Window
 from superhosts.errors import OutputError, UsageError
 from superhosts.output import delivery as module
-from superhosts.output.delivery import Delivery, DeliveryOptions
+from superhosts.output.delivery import QUEUE, Delivery, DeliveryOptions, left_behind
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.records import Batch
 from superhosts.output.registry import OutputOptions, open_destination, open_destinations
@@ -149,7 +152,7 @@ def test_a_service_leaves_its_queue_on_disk_to_the_next_run(tmp_path: Path) -> N
         second.close()
     assert [f"10.0.0.{number}: 50 peers" in got[number] for number in range(4)] == [True] * 4
     assert "reports of earlier runs that wait: 3" in "".join(said)
-    assert not [*(tmp_path / "queue").glob("*/*.json")]
+    assert not waiting_in(tmp_path)
 
 
 def test_a_run_that_ends_reports_what_waits_on_disk(tmp_path: Path) -> None:
@@ -262,7 +265,7 @@ _opened: list[module.Outbox] = []
 
 
 @pytest.fixture(autouse=True)
-def closing() -> Iterator[None]:
+def closed() -> Iterator[None]:
     yield
     while _opened:
         _opened.pop().close()
@@ -280,7 +283,7 @@ def batch(number: int, size: int = 0) -> Batch:
 def size_of(one: Batch) -> int:
     outbox = Outbox(None, cap=ROOM, say=print)
     outbox.put(one)
-    return outbox._items[0].size
+    return outbox.size
 
 
 def drain(outbox: module.Outbox) -> list[str]:
@@ -308,16 +311,27 @@ def test_a_restart_goes_on_where_the_last_run_stopped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", range(3))
 def test_a_crash_while_a_batch_is_written_leaves_whole_ones(tmp_path: Path, after: int) -> None:
+    """The files as they are when the process dies within a transaction."""
+    outbox = Outbox(tmp_path / "killed", cap=ROOM, say=print)
+    for number in range(after):
+        outbox.put(batch(number))
+    assert outbox.database is not None
+    with outbox.database.transaction() as connection:
+        connection.execute("INSERT INTO batches (content) VALUES ('half a ba')")
+        shutil.copytree(tmp_path / "killed", tmp_path / "left")
+    assert drain(Outbox(tmp_path / "left", cap=ROOM, say=print)) == [str(number) for number in range(after)]
+
+
+def test_batches_that_an_earlier_version_has_left_are_sent_first(tmp_path: Path) -> None:
+    for number in (7, 12):
+        (tmp_path / f"{number:020}.json").write_text(json.dumps(batch(number).as_json()))
+    (tmp_path / ".00000000000000000013.json.tmp").write_text("half a ba")
+    assert left_behind(tmp_path.parent, set())[tmp_path] == 2
     outbox = Outbox(tmp_path, cap=ROOM, say=print)
-    with at_rename("*.json", die, after=after):
-        for number in range(after):
-            outbox.put(batch(number))
-        with pytest.raises(DeadError):
-            outbox.put(batch(after))
-    outbox.close()
-    (tmp_path / ".00000000000000000009.json.tmp").write_text("half a ba")
-    assert drain(Outbox(tmp_path, cap=ROOM, say=print)) == [str(number) for number in range(after)]
-    assert not [*tmp_path.glob(".*.tmp")]
+    outbox.put(batch(1))
+    assert [each["id"] for each in waiting_in(tmp_path)] == ["7", "12", "1"]
+    assert {path.name for path in tmp_path.iterdir()} <= {".lock", QUEUE, f"{QUEUE}-wal", f"{QUEUE}-shm"}
+    assert drain(outbox) == ["7", "12", "1"]
 
 
 def test_two_processes_do_not_share_a_queue(tmp_path: Path) -> None:
@@ -343,61 +357,60 @@ def test_the_oldest_are_dropped_but_not_the_one_under_way(tmp_path: Path, on_dis
     assert (len(outbox), outbox.take(0)) == (0, None)
     outbox.put(batch(6, size=10 * one))  # larger than the queue
     assert (len(outbox), outbox.dropped) == (0, 4)
-    assert not [*tmp_path.glob("*.json")]
+    assert not waiting_in(tmp_path)
     few = Outbox(None, cap=ROOM, say=print, most=2)
     for number in range(5):
         few.put(batch(number))
     assert (drain(few), few.dropped) == (["3", "4"], 3)
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [(lambda: at_rename("*.json", fill_disk), "No space left on device"), (lambda: full_disk(), "File too large")],
-)
-def test_while_the_disk_is_full_batches_wait_in_memory_and_are_saved_later(
-    tmp_path: Path, fault: Any, reason: str
-) -> None:
+def test_while_the_disk_is_full_batches_wait_in_memory_and_are_saved_later(tmp_path: Path) -> None:
     said: list[str] = []
     one = size_of(batch(0))
     outbox = Outbox(tmp_path, cap=ROOM, memory_cap=2 * one, say=said.append)
     outbox.put(batch(0))
-    with fault():
+    with full_disk():
         for number in range(1, 4):
             outbox.put(batch(number))
-    assert said == [f"{tmp_path}: cannot be written: {reason}; reports WAIT IN MEMORY until it can"]
+    why = "cannot be written: disk I/O error"
+    assert said == [f"{tmp_path / QUEUE}: {why}; reports WAIT IN MEMORY until it can"]
     assert (len(outbox), outbox.dropped) == (3, 1)  # The oldest of those in memory.
-    assert len([*tmp_path.glob("*.json")]) == 1
+    assert len(waiting_in(tmp_path)) == 1
     outbox.put(batch(4))
     assert said[1:] == [f"{tmp_path}: written again"]
-    assert len([*tmp_path.glob("*.json")]) == 4
+    assert len(waiting_in(tmp_path)) == 4
     outbox.close()
     assert drain(Outbox(tmp_path, cap=ROOM, say=print)) == ["0", "2", "3", "4"]
 
 
-def test_a_damaged_file_is_set_aside_and_the_others_are_sent(tmp_path: Path) -> None:
+def test_a_damaged_batch_is_said_and_the_others_are_sent(tmp_path: Path) -> None:
     said: list[str] = []
     outbox = Outbox(tmp_path, cap=ROOM, say=said.append)
-    for number in range(3):
+    for number in range(4):
         outbox.put(batch(number))
-    names = sorted(path.name for path in tmp_path.glob("*.json"))
-    (tmp_path / names[0]).write_text("{")
-    (tmp_path / names[1]).write_text('{"id": "1", "records": [], "colour": "red"}')
-    assert drain(outbox) == ["2"]
-    assert (outbox.dropped, len(said)) == (2, 2)
-    assert all("SET ASIDE" in line for line in said)
+    wrong = [(b"{", 1), (b'{"id": "1", "records": [], "colour": "red"}', 2), (b"[" * 10**5, 3)]
+    with closing(sqlite3.connect(tmp_path / QUEUE)) as database, database:
+        database.executemany("UPDATE batches SET content = ? WHERE number = ?", wrong)
+    assert drain(outbox) == ["3"]
+    assert (outbox.dropped, len(said)) == (3, 3)
+    assert all("cannot be read" in line and "LOST" in line for line in said)
 
 
-def test_a_file_that_cannot_be_removed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_queue_is_set_aside(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / QUEUE).write_bytes(b"no database" * 1000)
+    outbox = Outbox(tmp_path, cap=ROOM, say=said.append)
+    outbox.put(batch(0))
+    assert "SET ASIDE" in said[0]
+    assert drain(outbox) == ["0"]
+
+
+def test_a_delivered_batch_that_cannot_be_removed_is_said(tmp_path: Path) -> None:
     said: list[str] = []
     outbox = Outbox(tmp_path, cap=ROOM, say=said.append)
     outbox.put(batch(0))
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", refuse)
+    with full_disk():
         assert drain(outbox) == ["0"]
-    assert said[0].endswith("cannot be removed: Input/output error; a restart sends it AGAIN")
+    assert said[0].endswith("cannot be written: disk I/O error; a restart sends reports AGAIN")
     outbox.close()
     assert drain(Outbox(tmp_path, cap=ROOM, say=print)) == ["0"]

@@ -9,18 +9,22 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from faults import at_rename, fill_disk
+from faults import fill_disk, system_call
 from output.test_fanout import Fake
+from queues import waiting_in
+from superhosts.core.database import Database
 from superhosts.core.pairs import Window
 from superhosts.errors import OutputError
-from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.delivery import FORMAT, QUEUE, DeliveryOptions
 from superhosts.output.destination import Destination, Destinations, RunKind
-from superhosts.output.files import AppendedFile, Journal, ParquetFolder, PatientFile, Span, digest_of
+from superhosts.output.files import AppendedFile, ParquetFolder, PatientFile, Span, digest_of
 from superhosts.output.report import Report
 from waiting import DEADLINE, wait_for
 
@@ -29,7 +33,7 @@ _opened: list[PatientFile] = []
 
 
 @pytest.fixture(autouse=True)
-def closing() -> Iterator[None]:
+def closed() -> Iterator[None]:
     yield
     while _opened:
         _opened.pop().abandon()
@@ -117,7 +121,7 @@ def test_a_write_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
         file.write(report(number))  # returns
     wait_for(lambda: calls == [1], "the first write has begun")
     assert file.status()["waiting"] == 4
-    assert len(list(tmp_path.glob("queue/*/0*.json"))) == 4  # a crash loses none of them
+    assert len(waiting_in(tmp_path / "queue")) == 4  # a crash loses none of them
     opened.set()
     wait_for(lambda: file.status()["waiting"] == 0, "all is written")
     assert hosts_in(path) == hosts_of(*map(report, range(4)))
@@ -163,8 +167,11 @@ def test_a_report_that_waits_and_is_handed_in_again_is_written_once(tmp_path: Pa
     assert hosts_in(path) == hosts_of(report(0), report(1), report(2))
 
 
+@pytest.mark.parametrize("is_of_earlier_version", [False, True])
 @pytest.mark.parametrize("done", [0, 1, 40, 60, "all"])
-def test_an_append_that_was_cut_by_a_kill_is_finished_or_undone(tmp_path: Path, done: int | str) -> None:
+def test_an_append_that_was_cut_by_a_kill_is_finished_or_undone(
+    tmp_path: Path, done: int | str, is_of_earlier_version: bool
+) -> None:
     """The state on disk after a kill at any byte of an append, whose report waits in the queue."""
     path = tmp_path / "rows.jsonl"
     options: dict[str, Any] = {"queue": tmp_path / "queue", "once": True}
@@ -178,10 +185,16 @@ def test_an_append_that_was_cut_by_a_kill_is_finished_or_undone(tmp_path: Path, 
     killed.write(report(1))
     killed.close()
     data = "".join(json.dumps(row) + "\n" for row in report(1).rows).encode()
-    (waiting,) = tmp_path.glob("queue/*/0*.json")
-    journal = Journal(waiting.parent, print)
+    (waiting,) = waiting_in(tmp_path / "queue")
     there = path.stat()
-    journal.begin(json.loads(waiting.read_text())["id"], _span(there, size, data))
+    span = Span(there.st_dev, there.st_ino, size, len(data), digest_of(data))
+    noted = json.dumps({"id": waiting["id"], "span": asdict(span), "recent": []})
+    (queue,) = tmp_path.glob("queue/*")
+    if is_of_earlier_version:
+        (queue / "journal.json").write_text(noted)
+    else:
+        with closing(Database(queue / QUEUE, FORMAT)) as database:
+            database.save(journal=noted)
     with path.open("ab") as file:
         file.write(data if done == "all" else data[: int(done)])
     after = lines(path, **options)
@@ -190,17 +203,13 @@ def test_an_append_that_was_cut_by_a_kill_is_finished_or_undone(tmp_path: Path, 
     assert hosts_in(path) == hosts_of(report(0), report(1), report(2))
 
 
-def _span(there: os.stat_result, start: int, data: bytes) -> Span:
-    return Span(there.st_dev, there.st_ino, start, len(data), digest_of(data))
-
-
 KILLED = """
 import sys
 from pathlib import Path
 from superhosts.core.pairs import Window
 from superhosts.output.report import Report
 from superhosts.output.destination import RunKind
-from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.delivery import FORMAT, QUEUE, DeliveryOptions
 from superhosts.output.files import AppendedFile
 from superhosts.output.files import PatientFile
 path, first = Path(sys.argv[1]), int(sys.argv[2])
@@ -234,19 +243,25 @@ def test_rows_are_in_the_file_once_however_often_the_process_is_killed(tmp_path:
 def test_a_journal_that_cannot_be_written_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     file = lines(path, queue=tmp_path / "queue")
-    with at_rename("journal.json", fill_disk):
+    with system_call("save", fill_disk, Database):
         file.write(report(0))
         assert (path.read_text(), file.status()["waiting"]) == ("", 1)
     wait_for(lambda: file.status()["waiting"] == 0, "it is written")
     assert hosts_in(path) == hosts_of(report(0))
 
 
-@pytest.mark.parametrize("content", ["", "{}", '{"id": 1}', '{"id": "a", "recent": [], "span": {"start": "x"}}'])
-def test_a_damaged_journal_is_set_aside(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    "content", ["", "{}", '{"id": 1}', '{"id": "a", "recent": [], "span": {"start": "x"}}', "[" * 10**5]
+)
+def test_a_damaged_journal_is_said(tmp_path: Path, content: str) -> None:
     said: list[str] = []
-    (tmp_path / "journal.json").write_text(content)
-    assert Journal(tmp_path, said.append).last is None
-    assert "SET ASIDE" in said[0]
+    lines(tmp_path / "rows.jsonl", queue=tmp_path / "queue").close()
+    (queue,) = tmp_path.glob("queue/*")
+    with closing(Database(queue / QUEUE, FORMAT)) as database:
+        database.save(journal=content)
+    lines(tmp_path / "rows.jsonl", queue=tmp_path / "queue", say=said.append).write(report(0))
+    assert "what was appended last cannot be read" in said[0]
+    assert hosts_in(tmp_path / "rows.jsonl") == hosts_of(report(0))
 
 
 def test_a_file_that_was_moved_away_is_reopened_by_a_signal(tmp_path: Path) -> None:

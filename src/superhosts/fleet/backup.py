@@ -2,7 +2,7 @@
 
 A hub never changes a file in place: it writes a new one and renames it. So a hard link keeps a file as it is now, for
 nothing. A window is consistent if its ledger is the same before and after its files were linked; otherwise it is linked
-again. Alerts are copied by SQLite itself.
+again. Databases (alerts, queues of destinations) are copied by SQLite itself.
 
 The copy has what a hub cannot get again: windows, ledgers of past windows, sites and the hub's key, unions for an
 upstream hub, reports for destinations. It has neither the queue of the broker nor sketches in transit, which edges send
@@ -26,6 +26,7 @@ from superhosts.errors import InputError, OutputError, UsageError
 from superhosts.fleet.names import parse_window_name
 from superhosts.fleet.slidingwindows import FOLDER as SLIDING
 from superhosts.fleet.store import LEDGER
+from superhosts.output.delivery import QUEUE
 
 TEMPORARY = ".backup.tmp"  # in the state folder: links to the files that are being copied
 SMALL = ("identity.json", "clock", "status.json")
@@ -49,7 +50,9 @@ def save_state(state: Path, target: Path, alerts: Path | None = None) -> Saved:
         folder.mkdir(0o700)
         windows = _link_all(state, folder)
         if alerts is not None:
-            _copy_alerts(alerts, folder / ALERTS)
+            if not alerts.is_file():
+                raise UsageError(f"--alerts {alerts}: no such file")
+            _copy_database(alerts, folder / ALERTS)
         files = sum(path.is_file() for path in folder.rglob("*"))
         with replacing(target, private=True) as fresh, tarfile.open(fresh, "w") as archive:
             for path in sorted(folder.iterdir()):
@@ -78,14 +81,16 @@ def _link_all(state: Path, folder: Path) -> int:
     others = [state / "past", state / "up", *sorted((state / "outputs").glob("*"))]
     for source in filter(Path.is_dir, others):
         _link(partial(_files, source), folder / source.relative_to(state))
+    for source in (state / "outputs").glob(f"*/{QUEUE}"):
+        _copy_database(source, folder / source.relative_to(state))
     _link(lambda: [state / name for name in SMALL], folder)
     _link(lambda: [state / "broker" / name for name in OF_BROKER], folder / "broker")
     return windows
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the plain files of a folder but hidden ones, which are temporary or set aside."""
-    return [path for path in folder.iterdir() if not path.name.startswith(".") and is_plain(path)]
+    """Return the plain files of a folder but queues and hidden ones, which are temporary or set aside."""
+    return [path for path in folder.iterdir() if not path.name.startswith((".", QUEUE)) and is_plain(path)]
 
 
 def _link(sources: Callable[[], list[Path]], target: Path, ledger: Path | None = None) -> None:
@@ -122,10 +127,8 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
     return None if status is None else (status.st_ino, status.st_mtime_ns)
 
 
-def _copy_alerts(source: Path, target: Path) -> None:
+def _copy_database(source: Path, target: Path) -> None:
     """Copy a database that another process may be using."""
-    if not source.is_file():
-        raise UsageError(f"--alerts {source}: no such file")
     try:
         with (
             contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as read,

@@ -21,13 +21,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 
-from superhosts.core.files import hold_folder, is_plain, parse_json, replacing, set_aside_and_report, sync_folder
+from superhosts.core.database import DamagedError, Database, Format
+from superhosts.core.files import hold_folder, is_plain, output_errors
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
-from superhosts.errors import OutputError, internal_error
+from superhosts.errors import InputError, OutputError, internal_error
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, RunKind
 from superhosts.output.records import NAMES, Batch, batches_of, digest_of
 from superhosts.output.report import Report, Row
@@ -40,7 +41,14 @@ TOLD = 100  # lost reports between two lines about them
 PATIENCE = 2.0  # seconds that the run waits for a report to be written in this process
 MOST_WAITING = 10_000  # batches
 MEMORY_CAP = 16 << 20  # bytes of batches that wait in memory
-_NAME = re.compile(r"([0-9]{20})\.json")
+QUEUE = "queue.sqlite"
+FORMAT = Format(
+    "a queue of reports",
+    1,
+    "batches",
+    "CREATE TABLE IF NOT EXISTS batches (number INTEGER PRIMARY KEY, content BLOB NOT NULL);",
+)
+_FILE = re.compile(r"[0-9]{20}\.json")  # of a batch, in queues of 0.1
 
 
 @dataclass
@@ -191,7 +199,7 @@ class Delivery(Destination):
             pause = min(2 * pause, self._options.last_pause)
         self._sender.close()
 
-    def _attempt(self, item: Item, batch: Batch) -> float | None:
+    def _attempt(self, number: int, batch: Batch) -> float | None:
         """Deliver a batch; return None if it is done with, or the least number of seconds to wait."""
         try:
             self._sender.deliver(batch)
@@ -215,7 +223,7 @@ class Delivery(Destination):
             if self._failed:
                 self._say(Notice(f"{self.name} takes reports again", "recovered"))
             self._failed = False
-        self._outbox.remove(item)
+        self._outbox.remove(number)
         return None
 
     def _repeat(self) -> None:
@@ -333,21 +341,13 @@ class BackgroundOutput(Delivery):
         self._writer.reopen()
 
 
-@dataclass(eq=False)
-class Item:
-    number: int
-    size: int
-    data: bytes | None  # None: it is in a file
-    is_tried: bool = False  # in vain
-
-
 class Outbox:
     """The queue of one destination: batches of records wait, in order, until it has taken them. Safe for threads.
 
-    With a folder, every batch is a file there before `put` returns (flushed, renamed), and is removed once it is
-    delivered. So a crash loses nothing, and the next run goes on with what waits; a batch whose delivery a crash
-    interrupted is sent again, with the same id. Without a folder, or while the disk is full, batches wait in memory.
-    The space is bounded: when it is used up, the oldest batches are dropped and counted.
+    With a folder, every batch is in a database there before `put` returns, and is removed once it is delivered. So a
+    crash loses nothing, and the next run goes on with what waits; a batch whose delivery a crash interrupted is sent
+    again, with the same id. Without a folder, or while the disk is full, batches wait in memory. The space is bounded:
+    when it is used up, the oldest batches are dropped and counted.
     """
 
     def __init__(
@@ -363,160 +363,167 @@ class Outbox:
         """Open the queue in a folder, which no other process may use, or one in memory. `kind`: of its batches."""
         self.folder = folder
         self.dropped = 0
+        self.size = 0  # bytes of all batches
         self.changed = threading.Condition()
         self.is_stopped = False  # `take` waits no more
-        self._cap, self._memory_cap, self._most, self._say, self._kind = cap, memory_cap, most, say, kind
-        self._lock: IO[str] | None = None
-        self._items: list[Item] = []
-        self._next = 1
-        self._taken: Item | None = None  # the batch that is being delivered
-        self._trouble = ""  # why batches could not be written to the folder
+        self._cap = cap if folder is not None else min(cap, memory_cap)
+        self._memory_cap, self._most, self._say, self._kind = memory_cap, most, say, kind
+        self._sizes: dict[int, int] = {}  # of all batches by their numbers, the oldest first
+        self._held: dict[int, bytes] = {}  # batches that are not in the database
+        self._gone: list[int] = []  # batches that are there, and should not be
+        self._taken = self._tried = 0  # the batch that is being delivered, and the last one that was in vain
+        self._trouble = ""  # why the database could not be written
+        self.database: Database | None = None
         if folder is not None:
             self._lock = hold_folder(folder)
             try:
-                for left in folder.glob(".*.tmp"):  # A run was killed while it wrote this file.
-                    left.unlink(missing_ok=True)
-                for path in sorted(folder.iterdir()):
-                    if (found := _NAME.fullmatch(path.name)) and is_plain(path):
-                        self._items.append(Item(int(found[1]), path.stat().st_size, None))
-                        self._next = int(found[1]) + 1
-            except OSError as error:
+                self.database = Database.opened(folder / QUEUE, FORMAT, say)
+                self._take_over(self.database, folder)
+                with self.database.reading() as connection:
+                    found = connection.execute("SELECT number, length(content) FROM batches ORDER BY number")
+                    self._sizes = dict(found.fetchall())
+            except BaseException:
                 self.close()
-                raise OutputError(f"{error.filename or folder}: cannot be read: {error.strerror}") from None
+                raise
+        self.size = sum(self._sizes.values())
+        self._next = max(self._sizes, default=0) + 1
+
+    @staticmethod
+    def _take_over(database: Database, folder: Path) -> None:
+        """Move batches over that earlier versions have left in a file each."""
+        with output_errors(folder):
+            files = sorted(path for path in folder.iterdir() if _FILE.fullmatch(path.name) and is_plain(path))
+            if files:
+                with database.transaction() as connection:
+                    content = ((path.read_bytes(),) for path in files)
+                    connection.executemany("INSERT INTO batches (content) VALUES (?)", content)
+            for path in (*files, *folder.glob(".*.tmp")):
+                path.unlink()
 
     def __len__(self) -> int:
-        return len(self._items)
-
-    @property
-    def size(self) -> int:
-        return sum(item.size for item in list(self._items))
+        return len(self._sizes)
 
     def put(self, batch: Batch, patience: float = 0.0) -> None:
         """Queue a batch, and save it if it is not delivered in a moment; drop the oldest ones if it is full."""
         data = json.dumps(batch.as_json()).encode()
         with self.changed:
-            item = Item(self._next, len(data), data)
-            self._items.append(item)
-            self._next += 1
+            number, self._next = self._next, self._next + 1
+            self._sizes[number], self._held[number] = len(data), data
+            self.size += len(data)
             self.changed.notify_all()
             if patience:
-                self.changed.wait_for(lambda: item not in self._items or item.is_tried, patience)
-            if item in self._items:
+                self.changed.wait_for(lambda: number not in self._sizes or self._tried == number, patience)
+            if number in self._sizes:
+                self._trim(self._sizes, lambda: len(self) > self._most or self.size > self._cap)
                 self._save()
-                self._trim()
+                if self._trouble:
+                    self._trim(self._held, lambda: sum(map(len, self._held.values())) > self._memory_cap)
 
     def last_ids(self, most: int) -> list[str]:
         """Return the ids of the last batches that wait, as far as they can be read."""
         found = []
         with self.changed:
-            for item in self._items[-most:]:
-                with contextlib.suppress(OSError, ValueError):
-                    found.append(self._parse(item).id)
+            for number in list(self._sizes)[-most:]:
+                with contextlib.suppress(InputError, OutputError):
+                    found.append(self._read(number).id)
         return found
 
-    def _parse(self, item: Item) -> Batch:
-        return self._kind.from_json(parse_json(self._path(item)) if item.data is None else json.loads(item.data))
+    def _read(self, number: int) -> Batch:
+        if self.database is None or number in self._held:
+            return self._kind.from_json(json.loads(self._held[number]))
+        with self.database.reading() as connection:
+            (data,) = connection.execute("SELECT content FROM batches WHERE number = ?", (number,)).fetchone()
+            return self._kind.from_json(json.loads(data))
 
-    def take(self, wait: float) -> tuple[Item, Batch] | None:
+    def take(self, wait: float) -> tuple[int, Batch] | None:
         """Return the oldest batch, which stays in the queue until `remove`; None if there is none for a while."""
         with self.changed:
-            if not self._items and not self.is_stopped:
+            if not self._sizes and not self.is_stopped:
                 self.changed.wait(wait)
-            while self._items:
-                item = self._items[0]
+            while self._sizes and not self.is_stopped:
+                number = next(iter(self._sizes))
                 try:
-                    batch = self._parse(item)
-                except (OSError, ValueError) as error:
-                    del self._items[0]
+                    batch = self._read(number)
+                except (InputError, OutputError) as error:
+                    why = error.why if isinstance(error, DamagedError) else str(error)
+                    self._say(
+                        Notice(f"{self.folder}: a report that waits cannot be read: {why}; LOST", "lost", WARNING)
+                    )
                     self.dropped += 1
-                    try:
-                        set_aside_and_report(self._path(item), f"cannot be read ({error})", self._say)
-                    except OutputError as failed:
-                        self._say(Notice(str(failed), "trouble", WARNING))
+                    self.remove(number)
                 else:
-                    self._taken = item
-                    return item, batch
+                    self._taken = number
+                    return number, batch
         return None
 
-    def remove(self, item: Item) -> None:
+    def remove(self, number: int) -> None:
         """Forget a batch that was delivered, or that its destination refuses for good."""
         with self.changed:
-            self._taken = None
-            self._forget(item)
-            if self._items and self._trouble:
-                self._save()
+            self._taken = 0
+            self._forget(number)
+            self._save()
             self.changed.notify_all()
 
     def release(self) -> None:
         """Leave the batch that was taken in the queue: it could not be delivered."""
         with self.changed:
-            if self._taken is not None:
-                self._taken.is_tried = True
-            self._taken = None
+            self._tried, self._taken = self._taken, 0
             self.changed.notify_all()
 
     def close(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
-    def _path(self, item: Item) -> Path:
-        assert self.folder is not None
-        return self.folder / f"{item.number:020d}.json"
+        with self.changed:
+            if self.database is not None:
+                self.database.close()
+                self.database = None
+            if self.folder is not None:
+                self._lock.close()
 
     def _save(self) -> None:
-        """Write batches that are in memory to the folder, the oldest first, until one fails."""
-        if self.folder is None:
+        """Write what is in memory to the database, and remove from it what is done with."""
+        if self.database is None or not (self._held or self._gone):
             return
-        for item in self._items:
-            if item.data is None:
-                continue
-            try:
-                with replacing(self._path(item), private=True, sole=True) as temporary:
-                    temporary.write_bytes(item.data)
-                sync_folder(self.folder)
-            except OSError as error:
-                reason = error.strerror or str(error)
-                if not self._trouble:
-                    text = f"{self.folder}: cannot be written: {reason}; reports WAIT IN MEMORY until it can"
-                    self._say(Notice(text, "wait-in-memory", WARNING))
-                self._trouble = reason
-                return
-            item.data = None
+        try:
+            with self.database.transaction() as connection:
+                connection.executemany("INSERT INTO batches VALUES (?, ?)", self._held.items())
+                connection.executemany("DELETE FROM batches WHERE number = ?", [(each,) for each in self._gone])
+        except (InputError, OutputError) as error:
+            if not self._trouble:
+                what = "reports WAIT IN MEMORY until it can" if self._held else "a restart sends reports AGAIN"
+                self._say(Notice(f"{error}; {what}", "wait-in-memory" if self._held else "again", WARNING))
+            self._trouble = str(error)
+            return
+        self._held.clear()
+        self._gone.clear()
         if self._trouble:
             self._say(Notice(f"{self.folder}: written again", "recovered"))
             self._trouble = ""
 
-    def _trim(self) -> None:
-        """Drop the oldest batches until the rest fits, but never the one that is being delivered."""
-        while True:
-            held = [item for item in self._items if item.data is not None]
-            is_full = len(self._items) > self._most or self.size > self._cap
-            if not is_full and sum(item.size for item in held) <= self._memory_cap:
+    def _trim(self, batches: dict[int, Any], is_full: Callable[[], bool]) -> None:
+        """Drop the oldest of some batches until the rest fits, but never the one that is being delivered."""
+        while is_full():
+            oldest = next((number for number in batches if number != self._taken), None)
+            if oldest is None:
                 return
-            free = [item for item in (self._items if is_full else held) if item is not self._taken]
-            if not free:
-                return
-            self._forget(free[0])
+            self._forget(oldest)
             self.dropped += 1
 
-    def _forget(self, item: Item) -> None:
-        if item not in self._items:
-            return
-        self._items.remove(item)
-        if item.data is None:
-            try:
-                self._path(item).unlink(missing_ok=True)
-            except OSError as error:
-                text = f"{self._path(item)}: cannot be removed: {error.strerror}; a restart sends it AGAIN"
-                self._say(Notice(text, "again", WARNING))
+    def _forget(self, number: int) -> None:
+        self.size -= self._sizes.pop(number)
+        if self._held.pop(number, None) is None:
+            self._gone.append(number)
 
 
 def left_behind(queue: Path, used: set[Path]) -> dict[Path, int]:
     """Return the folders of a queue that no destination uses any more, and how many batches wait in each."""
-    try:
-        others = [folder for folder in queue.iterdir() if folder not in used and folder.is_dir()]
-        counts = {folder: sum(1 for path in folder.iterdir() if _NAME.fullmatch(path.name)) for folder in others}
-    except OSError:
-        return {}
-    return {folder: count for folder, count in sorted(counts.items()) if count}
+    counts: dict[Path, int] = {}
+    with contextlib.suppress(OSError):
+        for folder in sorted(queue.iterdir()):
+            if folder in used or not folder.is_dir():
+                continue
+            counts[folder] = sum(1 for path in folder.iterdir() if _FILE.fullmatch(path.name))
+            if (folder / QUEUE).is_file():
+                with contextlib.suppress(InputError, OutputError):
+                    database = Database(folder / QUEUE, FORMAT)
+                    with contextlib.closing(database), database.reading() as connection:
+                        counts[folder] += connection.execute("SELECT count(*) FROM batches").fetchone()[0]
+    return {folder: count for folder, count in counts.items() if count}

@@ -7,7 +7,7 @@ replaces (`ParquetFolder`). Only their user may read files and folders made by r
 
 A service writes each file in a thread of its own (`PatientFile`, with the queue of `delivery.py`), so that a full disk
 blocks neither the run nor other destinations. With a folder for the queue, the rows of a report are in a file of lines
-once, also if the program is killed: `Journal` says what was being appended, and a report that the file has, or that
+once, also if the program is killed: the queue notes what is being appended, and a report that the file has, or that
 waits for it, may be handed in again after a restart (`DeliveryOptions.once`).
 """
 
@@ -15,18 +15,21 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import mmap
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from superhosts.core.fields import record, sequence, text, whole
-from superhosts.core.files import Replacement, os_errors, output_errors, read_state, replaceable, write_json
+from superhosts.core.files import Replacement, os_errors, output_errors, read_state, replaceable
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.results import to_arrow
+from superhosts.core.text import printable
 from superhosts.core.times import window_name
 from superhosts.errors import OutputError, import_extra
 from superhosts.output.delivery import PATIENCE, BackgroundOutput, DeliveryOptions, ReportBatch
@@ -39,7 +42,6 @@ REPLACED = (".jsonl", ".csv", ".parquet")  # endings of files that are replaced
 APPENDED = (".jsonl", ".csv")
 MAX_HEADER = 4096  # bytes of the first line of a .csv file
 RECENT = 64  # reports whose ids are known: a caller that was killed hands in the last one again
-JOURNAL = "journal.json"
 _ID, _NUMBER = text(".*", "an id"), whole(0, 1 << 64)
 _SPAN = record({**dict.fromkeys(("device", "inode", "start", "length"), _NUMBER), "digest": _ID})
 _JOURNAL = record({"id": _ID, "span": _SPAN, "recent": sequence(_ID)})
@@ -249,54 +251,34 @@ def _remove_incomplete_line(file: io.FileIO) -> None:
             file.truncate(whole)
 
 
-class Journal:
-    """The last append to a file, and the ids of the last reports, noted durably before each append.
-
-    If the bytes are there after a restart, the report is in the file; if only a part of them is, that part is removed,
-    and the report is appended again. So the rows of a report are in the file once, whenever the program is killed.
-    Without a folder the journal is in memory, and ends with the run.
-    """
-
-    def __init__(self, folder: Path | None, say: Callable[[str], None]) -> None:
-        self._path = None if folder is None else folder / JOURNAL
-        self.recent: deque[str] = deque(maxlen=RECENT)
-        self.last: tuple[str, Span] | None = None  # the id of the report that was appended last, and where
-        found = None if self._path is None else read_state(self._path, _JOURNAL, say)
-        if found is not None:
-            self.recent.extend(found["recent"])
-            self.last = found["id"], Span(**found["span"])
-
-    def add(self, ids: Iterable[str]) -> None:
-        """Remember reports. They are on disk when the next one is appended, or in the queue until then."""
-        self.recent.extend(each for each in ids if each not in self.recent)
-
-    def begin(self, report: str, span: Span) -> None:
-        self.last = report, span
-        if self._path is not None:
-            write_json(self._path, {"id": report, "span": asdict(span), "recent": list(self.recent)})
-
-
 class PatientFile(BackgroundOutput):
-    """Writes to a growing file or folder; the rows of a report are in a file of lines once."""
+    """Writes to a growing file or folder; the rows of a report are in a file of lines once.
+
+    The last append, and the ids of the last reports, are noted in the queue before each append. If the bytes are there
+    after a restart, the report is in the file; if only a part of them is, that part is removed, and the report is
+    appended again. Without a folder for the queue, the notes end with the run.
+    """
 
     def __init__(self, inner: Destination, path: Path, options: DeliveryOptions, *, patience: float = PATIENCE) -> None:
         self._once = options.once
+        self._recent: deque[str] = deque(maxlen=RECENT)  # ids of reports
         super().__init__(inner, options, str(path.absolute()), patience=patience)
 
     def _prepare(self) -> None:
         """Finish or undo the append that a killed run had begun."""
-        journal = self._journal = Journal(self._outbox.folder, self._say)
-        journal.add(self._outbox.last_ids(RECENT))
+        last = self._last_append()
+        waiting = self._outbox.last_ids(RECENT)
+        self._recent.extend(each for each in waiting if each not in self._recent)
         if not isinstance(self.inner, AppendedFile):
             return
-        self.inner.before_append = lambda span: journal.begin(self._writer.batch, span)
-        if journal.last is None:
+        self.inner.before_append = self._note
+        if last is None:
             return
-        report, span = journal.last
+        report, span = last
         if not self.inner.has(span):
             self.inner.undo(span)
-            if report in journal.recent and report not in self._outbox.last_ids(RECENT):
-                journal.recent.remove(report)  # the caller hands it in again
+            if report in self._recent and report not in waiting:
+                self._recent.remove(report)  # the caller hands it in again
             return
         taken = self._outbox.take(0) if len(self._outbox) else None
         if taken is not None and taken[1].id == report:
@@ -304,8 +286,35 @@ class PatientFile(BackgroundOutput):
         elif taken is not None:
             self._outbox.release()
 
+    def _last_append(self) -> tuple[str, Span] | None:
+        """Return the id of the report that was appended last, and where; recall which ones were before."""
+        database = self._outbox.database
+        if self.folder is None or database is None:
+            return None
+        earlier = self.folder / "journal.json"  # of earlier versions
+        found = read_state(earlier, _JOURNAL, self._say)
+        if found is not None:
+            database.save(journal=json.dumps(found))
+            earlier.unlink()
+        elif (text := database.state().get("journal")) is not None:
+            try:
+                found = _JOURNAL(json.loads(text), "")
+            except (ValueError, TypeError, RecursionError) as error:
+                what = f"what was appended last cannot be read: {printable(error, 100)}; a report may be there TWICE"
+                self._say(Notice(f"{self.name}: {what}", "again", WARNING))
+        if found is None:
+            return None
+        self._recent.extend(found["recent"])
+        return found["id"], Span(**found["span"])
+
+    def _note(self, span: Span) -> None:
+        if self._outbox.database is not None:
+            noted = {"id": self._writer.batch, "span": asdict(span), "recent": list(self._recent)}
+            self._outbox.database.save(journal=json.dumps(noted))
+
     def _queue(self, batch: ReportBatch) -> None:
-        if self._once and batch.id in self._journal.recent:
+        if self._once and batch.id in self._recent:
             return
-        self._journal.add([batch.id])
+        if batch.id not in self._recent:
+            self._recent.append(batch.id)
         super()._queue(batch)
