@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from cases import BATCH, SHUFFLED_5M, SHUFFLED_48M, Column
 from harness import Report
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.cube.fill import SPAN, fetch, fill
-from superhosts.detectors.engines.bins import Pool, Task, entry_width, make_scratch, unpack
+from superhosts.detectors.engines.bins import UNSEEN, Portion, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import count_zeros
 from superhosts.jit.cache import compiled
 
@@ -41,8 +39,8 @@ class Steps:
         self.engine.flush()
         self.pairs = hosts[before:], peers[before:]
         self.added = self.add()
-        (self.task,) = self.engine.bins.take()
-        self.entries = int(self.task.sizes.sum())
+        (self.portion,) = self.engine.bins.take()
+        self.entries = int(self.portion.sizes.sum())
 
     def add(self) -> int:
         """Fill the bins and return the number of pairs that were added."""
@@ -59,7 +57,7 @@ class Steps:
         """Write the entries."""
         self.engine.bins.seen[:] = 0
         self.engine.bins.seen[:, 0] = 1
-        fill(self.task, self.engine.bins.pool, self.engine.store, self.engine.geometry, self.engine.key)
+        fill(self.portion, self.engine.store, self.engine.geometry, self.engine.key)
 
 
 def run(report: Report, folder: Path) -> None:
@@ -73,8 +71,8 @@ def run(report: Report, folder: Path) -> None:
 def _measure(report: Report, title: str, hosts: Column, peers: Column) -> None:
     default = Geometry.for_memory("128MiB")
     steps = Steps(default, hosts, peers)
-    engine, task, entries = steps.engine, steps.task, steps.entries
-    unseen = task._replace(seen=np.empty((0, 1), np.uint64))
+    engine, portion, entries = steps.engine, steps.portion, steps.entries
+    unseen = portion._replace(seen=UNSEEN)
     plain = default.plain_columns
 
     def add(name: str, call: Callable[[], object], count: int, note: str = "") -> None:
@@ -82,10 +80,10 @@ def _measure(report: Report, title: str, hosts: Column, peers: Column) -> None:
         runs = [1e9 * _seconds(call) / count for _ in range(ROUNDS)]
         report.add("steps", f"{title}: {name}", min(runs), "ns", note=note, runs=runs)
 
-    written = unpack_all(task, engine.bins.pool)
+    written = unpack_pieces(portion)
     add("fill, in all", steps.fill, entries, f"{written / entries:.0%} are written")
-    add("take out of the bins, with repeats", lambda: unpack_all(unseen, engine.bins.pool), entries)
-    add("take out of the bins", lambda: unpack_all(task, engine.bins.pool), entries)
+    add("take out of the bins, with repeats", lambda: unpack_pieces(unseen), entries)
+    add("take out of the bins", lambda: unpack_pieces(portion), entries)
     add("read all columns", lambda: fetch(engine.bits, 0, plain), entries)
     add("count zeros", lambda: count_zeros(engine.bits, engine.counts, 0, plain), entries)
     add("drop recent repeats, mangle and bin (each pair)", steps.add, steps.added)
@@ -99,12 +97,12 @@ def _measure(report: Report, title: str, hosts: Column, peers: Column) -> None:
 
 
 @compiled
-def unpack_all(task: Task, pool: Pool) -> int:
+def unpack_pieces(portion: Portion) -> int:
     """Take all entries out of the bins and return the number of those that were not written recently."""
-    scratch = make_scratch(SPAN, entry_width(pool))
+    scratch = make_scratch(SPAN, entry_width(portion.pool))
     number, total = 0, 0
-    while number < len(task.chunks):
-        number, count = unpack(number, len(task.chunks), 0, task, pool, scratch)
+    while number < len(portion.chunks):
+        number, count = unpack(number, len(portion.chunks), 0, portion, scratch)
         total += count
     return total
 

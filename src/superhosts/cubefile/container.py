@@ -117,12 +117,6 @@ def _or_planes(data: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
             words[i] |= np.uint64(data[plane * count + i]) << shift
 
 
-@compiled
-def _max_words(other: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
-    for i in range(len(words)):
-        words[i] = max(words[i], other[i])
-
-
 class CodedBlock(NamedTuple):
     """A valid coded block: it decodes to exactly the items of its part of the array."""
 
@@ -148,7 +142,7 @@ class CodedBlock(NamedTuple):
     def merge_max(self, into: NDArray[np.uint64]) -> None:
         words = np.zeros(len(into), np.uint64)
         self.merge_or(words)
-        _max_words(words, into)
+        np.maximum(into, words, out=into)
 
 
 def encode(items: NDArray[Any]) -> CodedBlock:

@@ -119,7 +119,7 @@ def column_bytes(column_bits: int, label_bits: int, key_bits: int) -> int:
     return (1 << column_bits) // 8 + (8 * key_bits // 32 << label_bits)
 
 
-def columns_in(memory: int, shape: Shape, key_bits: int, giants: int | None = None) -> tuple[int, int]:
+def columns_in(memory: int, shape: Shape, key_bits: int) -> tuple[int, int]:
     """Return the numbers of plain and of giant columns that fill the memory of one array in one slice.
 
     Giant columns take a 64th of the pairs, so a 64th of the columns is about as full as the others. Where there are few
@@ -127,8 +127,7 @@ def columns_in(memory: int, shape: Shape, key_bits: int, giants: int | None = No
     """
     plain, giant = column_bytes(shape.column_bits, shape.label_bits, key_bits), (1 << shape.column_bits) // 8
     room = memory // plain
-    if giants is None:
-        giants = max(1, room // GIANT_SAMPLE) if room >= LEAST_WITH_GIANT else 0
+    giants = max(1, room // GIANT_SAMPLE) if room >= LEAST_WITH_GIANT else 0
     return max(0, memory - giants * giant) // plain, giants
 
 

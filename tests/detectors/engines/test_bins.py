@@ -18,8 +18,8 @@ def entries_of(bins: Bins) -> tuple[np.ndarray, np.ndarray]:
     rows = bins.pool.entries.reshape(-1, CHUNK, bins.width)
     owned: dict[int, int] = {}
     entries, numbers = [rows[0, :0]], []
-    for number, task in enumerate(bins.take()):
-        for chunk, size in zip(task.chunks, task.sizes, strict=True):
+    for number, portion in enumerate(bins.take()):
+        for chunk, size in zip(portion.chunks, portion.sizes, strict=True):
             bin_ = int(bins.pool.owner[chunk])
             assert owned.setdefault(bin_ % bins.slices, number) == number  # A slice belongs to one thread.
             assert 0 < size <= CHUNK

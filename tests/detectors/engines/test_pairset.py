@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from superhosts.core.hashing import MASK32, Key, fold, make_key, mangle32, mangle64
 from superhosts.detectors.engines import pairset
-from superhosts.detectors.engines.bins import Bins
+from superhosts.detectors.engines.bins import Bins, Portion, unpack_all
 from superhosts.detectors.engines.pairset import PairSet
-from superhosts.detectors.engines.pairtable import Portion, find_places, make_table, place_of, unpack_portion
+from superhosts.detectors.engines.pairtable import find_places, make_table, place_of
 
 KEY = make_key()
 COUNT = 5000
@@ -34,7 +34,7 @@ def words_of(portions: list[Portion]) -> list[tuple[int, int]]:
     """Return the mangled hosts and the peers of all entries, sorted."""
     found = []
     for portion in portions:
-        hosts, peers = unpack_portion(portion)
+        hosts, peers = unpack_all(portion)
         found += list(zip(hosts[:, 1].tolist(), peers.tolist(), strict=True))
     return sorted(found)
 

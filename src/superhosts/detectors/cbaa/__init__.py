@@ -35,7 +35,7 @@ from superhosts.detectors.cbaa.addressing import (
 )
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Engine, Plan, Words
-from superhosts.detectors.engines.bins import BATCH, BLOCK, Pool, Scratch, Task, entry_width, make_scratch, unpack
+from superhosts.detectors.engines.bins import BATCH, BLOCK, Portion, Scratch, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import CpuEngine, ones_of
 from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
 from superhosts.detectors.formulas import prefix_test, zero_limit
@@ -51,12 +51,12 @@ class Store(NamedTuple):
 
 
 @compiled
-def fill(task: Task, pool: Pool, share: tuple[int, int], store: Store, layout: Layout, key: Key) -> None:
-    """Write the chunks of one thread's task to the arrays share[0] to share[1] - 1."""
-    scratch = make_scratch(BATCH, entry_width(pool))
+def fill(portion: Portion, share: tuple[int, int], store: Store, layout: Layout, key: Key) -> None:
+    """Write the chunks of one thread's portion to the arrays share[0] to share[1] - 1."""
+    scratch = make_scratch(BATCH, entry_width(portion.pool))
     number = 0
-    while number < len(task.chunks):
-        number, count = unpack(number, len(task.chunks), 0, task, pool, scratch)
+    while number < len(portion.chunks):
+        number, count = unpack(number, len(portion.chunks), 0, portion, scratch)
         _write(count, scratch, share, store, layout, key)
 
 
@@ -242,14 +242,14 @@ class CpuCbaa(CpuEngine):
     def columns_of(mangled: Words, geometry: Any, key: Key) -> NDArray[np.int64]:
         return columns_of(mangled, geometry.layout(), key)
 
-    def write(self, task: Task) -> None:
-        """Write a task. If there is a single slice, each thread reads all pairs and writes its own arrays."""
+    def write(self, portion: Portion) -> None:
+        """Write a portion. If there is a single slice, each thread reads all pairs and writes its own arrays."""
         arrays, common = self.geometry.arrays, (self.store, self.layout, self.key)
         if self.geometry.slice_bits:
-            fill(task, self.bins.pool, (0, arrays), *common)
+            fill(portion, (0, arrays), *common)
             return
         calls = [  # A thread's cache holds the pairs written to its own arrays.
-            (task._replace(seen=self.bins.seen[thread]), self.bins.pool, share, *common)
+            (portion._replace(seen=self.bins.seen[thread]), share, *common)
             for thread, share in enumerate(split_evenly(arrays, min(self.threads, arrays)))
         ]
         run_parallel(fill, calls, self.threads)

@@ -40,10 +40,9 @@ from superhosts.detectors.engines.base import (
     say_once,
     to_host,
 )
-from superhosts.detectors.engines.bins import Bins, Pool, Task, narrow_batches
+from superhosts.detectors.engines.bins import UNSEEN, Bins, Portion, narrow_batches, unpack_all
 from superhosts.detectors.engines.cpu import CpuEngine, by_rows, count_zeros, make_bins
 from superhosts.detectors.engines.pairset import PairSet
-from superhosts.detectors.engines.pairtable import Portion, unpack_portion
 from superhosts.jit.cache import compiled
 from superhosts.jit.memory import new_words
 
@@ -94,9 +93,8 @@ class CpuCube(CpuEngine):
     def giant_columns_of(mangled: Words, geometry: Geometry, key: Key) -> NDArray[np.int64]:
         return columns_of(mangled, True, geometry, key)
 
-    def write(self, task: Task, pool: Pool | None = None) -> None:
-        """Write the pairs of one thread's task, whose chunks are in the pool of the bins or in another."""
-        fill(task, pool or self.bins.pool, self.store, self.geometry, self.key)
+    def write(self, portion: Portion) -> None:
+        fill(portion, self.store, self.geometry, self.key)
 
     def unite(self, one: Engine, other: Engine) -> None:
         super().unite(one, other)
@@ -193,8 +191,7 @@ class Stages(Front):
         if isinstance(dense, CpuCube):
             dense.flush()  # The bins are its own.
         elif self.bins is not None and self.bins.pending:
-            portions = [Portion(task.chunks, task.sizes, self.bins.pool) for task in self.bins.take()]
-            dense.update_batches([pair_columns(portion, dense) for portion in portions])
+            dense.update_batches([pair_columns(portion, dense) for portion in self.bins.take()])
 
     def _on_auto_gpu(self, fill: Callable[[Engine], None]) -> Engine | None:
         """Return a filled dense engine on the GPU of "auto"; None if it is not ready, or fails: the pairs are kept."""
@@ -352,16 +349,11 @@ def write_pairs(pairs: PairSet, dense: Engine, *, release: bool = False) -> None
         pairs.pass_to(lambda portion: batches.append(pair_columns(portion, dense)), dense.threads)
         dense.update_batches(batches)
         return
-    unseen = np.empty((0, 1), np.uint64)  # No pair of a set comes twice.
-
-    def write(portion: Portion) -> None:
-        dense.write(Task(portion.chunks, portion.sizes, unseen), portion.pool)
-
-    pairs.pass_to(write, dense.threads, release=release)
+    pairs.pass_to(dense.write, dense.threads, release=release)
 
 
 def pair_columns(portion: Portion, dense: Engine) -> tuple[Addresses, Addresses]:
     """Return pairs as columns for an engine on a GPU, which mangles hosts itself."""
-    mangled, peers = unpack_portion(portion)
+    mangled, peers = unpack_all(portion._replace(seen=UNSEEN))  # What a GPU that failed has taken comes again.
     hosts = words_to_column(mangle_column(mangled, dense.geometry.key_bits, True, dense.key), dense.geometry.key_bits)
     return hosts, peers.astype(np.uint32) if portion.width == 1 else peers

@@ -38,17 +38,7 @@ from superhosts.detectors.cube.addressing import (
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry
 from superhosts.detectors.cube.search import Store
 from superhosts.detectors.engines.base import Words
-from superhosts.detectors.engines.bins import (
-    BATCH,
-    CHUNK,
-    PADDING,
-    Pool,
-    Scratch,
-    Task,
-    entry_width,
-    make_scratch,
-    unpack,
-)
+from superhosts.detectors.engines.bins import BATCH, CHUNK, PADDING, Portion, Scratch, entry_width, make_scratch, unpack
 from superhosts.detectors.engines.cpu import count_zeros, ones_of
 from superhosts.jit.cache import compiled, jit_disabled
 from superhosts.jit.intrinsics import LANES, store_places
@@ -90,27 +80,27 @@ class Work(NamedTuple):
 
 
 @compiled
-def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> int:
-    """Write the chunks of one thread's task, slice by slice. The result only keeps the compiler from dropping `fetch`.
+def fill(portion: Portion, store: Store, geometry: Geometry, key: Key) -> int:
+    """Write the pairs of one thread, slice by slice. The result only keeps the compiler from dropping `fetch`.
 
     If many pairs belong to one slice, `fill` reads its labels and then each array sequentially, sets bits without
     testing them, and counts the zeros of the array afterwards.
     """
     slices = (1 << geometry.slice_bits) - 1
-    whole = pool.cursors.shape[1] - PADDING > slices  # False if a bin has pairs of several slices
+    whole = portion.pool.cursors.shape[1] - PADDING > slices  # False if a bin has pairs of several slices
     columns, giants = geometry.arrays * geometry.columns, geometry.arrays * geometry.giants
     first_giant = columns << geometry.slice_bits
     lines = columns * store.bits.shape[1] // LINE_WORDS
-    room = min(SPAN, int(task.sizes.sum())) + BATCH
-    work = _make_work(room, whole, entry_width(pool), store, geometry, key)
+    room = min(SPAN, int(portion.sizes.sum())) + BATCH
+    work = _make_work(room, whole, entry_width(portion.pool), store, geometry, key)
     scratch = Scratch(work.block.high, work.block.low, work.block.pairs)
     labels = store.labels.reshape(len(store.labels), -1)
     number, fetched, none = np.int64(0), np.int64(0), np.int64(0)  # numba would compile callees for a literal 0, too.
-    while number < len(task.chunks):
-        slice_ = pool.owner[task.chunks[number]] & slices
+    while number < len(portion.chunks):
+        slice_ = portion.pool.owner[portion.chunks[number]] & slices
         end, entries = number, 0
-        while end < len(task.chunks) and pool.owner[task.chunks[end]] & slices == slice_:
-            entries += task.sizes[end]
+        while end < len(portion.chunks) and portion.pool.owner[portion.chunks[end]] & slices == slice_:
+            entries += portion.sizes[end]
             end += 1
         many = whole and 2 * entries > lines and lines <= MAX_CACHED_LINES
         if many:
@@ -119,7 +109,7 @@ def fill(task: Task, pool: Pool, store: Store, geometry: Geometry, key: Key) -> 
         while number < end:
             count = none
             while number < end and count <= room - BATCH:
-                number, taken = unpack(number, end, none, task, pool, scratch)
+                number, taken = unpack(number, end, none, portion, scratch)
                 count = _take(taken, count, many, work)
             for array in range(geometry.arrays):
                 first = slice_ * columns + array * geometry.columns

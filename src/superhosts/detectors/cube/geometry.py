@@ -50,27 +50,13 @@ class Geometry(Sizes):
         return {"giants": 0, "sample_bits": 0, "turned_lines": 0}
 
     @classmethod
-    def for_memory(
-        cls,
-        memory: str | int,
-        key_bits: int = 32,
-        *,
-        slice_bits: int | None = None,
-        arrays: int | None = None,
-        column_bits: int | None = None,
-        label_bits: int | None = None,
-        share_bits: int = SHARE_BITS,
-        giants: int | None = None,
-        sample_bits: int = 0,
-    ) -> Self:
-        """Return the geometry that fills `memory`. Sizes that are not given are chosen for this memory."""
+    def for_memory(cls, memory: str | int, key_bits: int = 32) -> Self:
+        """Return the geometry that fills `memory`, of the shape for this memory."""
         size = parse_size(memory)
-        given = {"slice_bits": slice_bits, "arrays": arrays, "column_bits": column_bits, "label_bits": label_bits}
-        shape = shape_for(size)._replace(**{name: bits for name, bits in given.items() if bits is not None})
-        least = cls(key_bits, shape.slice_bits, shape.arrays, shape.column_bits, 2, shape.label_bits, share_bits)
-        least._replace(giants=giants or 0, sample_bits=sample_bits).check()
+        shape = shape_for(size)
+        check_width(key_bits)
         parts = shape.arrays << shape.slice_bits
-        plain, giant = columns_in(size // parts, shape, key_bits, giants)
+        plain, giants = columns_in(size // parts, shape, key_bits)
         one = column_bytes(shape.column_bits, shape.label_bits, key_bits)
         if plain < 2:
             rule = f"two columns in each of {shape.arrays} arrays of {1 << shape.slice_bits} slices"
@@ -79,7 +65,7 @@ class Geometry(Sizes):
             most = format_size(MOST_COLUMNS * one * parts)
             rule = f"{MOST_COLUMNS:,} columns, the most, in each of {shape.arrays} arrays of {1 << shape.slice_bits:,}"
             raise GeometryError(f"memory {format_size(size)} is too large: {rule} slices take {most}")
-        return least._replace(columns=plain, giants=giant, sample_bits=sample_bits).check()
+        return cls(key_bits, *shape[:3], plain, shape.label_bits, SHARE_BITS, giants).check()
 
     @classmethod
     def for_traffic(

@@ -53,9 +53,9 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import Geometry
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Words
-from superhosts.detectors.engines.bins import BLOCK, cache_shift
+from superhosts.detectors.engines.bins import BLOCK, Portion, cache_shift, unpack_all
 from superhosts.detectors.engines.pairset import PairSet
-from superhosts.detectors.engines.pairtable import HOST_MULTIPLIER, Portion, unpack_portion
+from superhosts.detectors.engines.pairtable import HOST_MULTIPLIER
 from superhosts.jit.cache import compiled
 
 Numbers = NDArray[np.int64]
@@ -332,7 +332,7 @@ def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
     found = [Gathered(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.uint32), best)]
 
     def take(portion: Portion) -> None:
-        hosts, peers = unpack_portion(portion)
+        hosts, peers = unpack_all(portion)
         index = np.zeros(1 << (2 * len(peers)).bit_length(), np.int32)  # no memory is used before it is written
         found.append(Gathered(*gather_pairs(hosts, peers, index, geometry, key, HOST_MULTIPLIER)))
 

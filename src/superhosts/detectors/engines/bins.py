@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import groupby
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,10 +170,21 @@ def bin_wide(hosts: Words, peers: Words, thread: int, cache: Words, pool: Pool, 
             cursors[bin_] = chunk * CHUNK
 
 
-class Task(NamedTuple):
+UNSEEN = np.empty((0, 1), np.uint64)
+
+
+class Portion(NamedTuple):
+    """Some entries of one bin, or of several, as chunks of a pool."""
+
     chunks: Indexes
     sizes: Indexes  # entries of each chunk
-    seen: Words  # the thread's cache of recently written pairs; without places if no pair comes twice
+    pool: Pool
+    seen: Words = UNSEEN  # a thread's cache of recently written pairs; without places if no pair comes twice
+
+    @property
+    def width(self) -> int:
+        # As plain Python: a compiled call that takes a moment costs another one, in which other threads get the lock.
+        return len(self.pool.entries) // (len(self.pool.owner) * CHUNK)
 
 
 class Scratch(NamedTuple):
@@ -196,14 +207,14 @@ def make_scratch(entries: int, width: int) -> Scratch:
 
 
 @compiled
-def unpack(first: int, end: int, have: int, task: Task, pool: Pool, out: Scratch) -> tuple[int, int]:
+def unpack(first: int, end: int, have: int, portion: Portion, out: Scratch) -> tuple[int, int]:
     """Append about BATCH entries to the `have` entries in `out`, as long as there is room; skip recently written pairs.
 
-    They are from the task's chunks `first` to `end` − 1. Return the index of the next chunk and the number of entries.
+    They are from chunks `first` to `end` − 1 of a portion. Return the index of the next one and the number of entries.
     """
     high, low, peers = out.high, out.low, out.peers
-    entries, chunks, sizes, seen = pool.entries, task.chunks, task.sizes, task.seen
-    width, number = entry_width(pool), first
+    entries, chunks, sizes, seen = portion.pool.entries, portion.chunks, portion.sizes, portion.seen
+    width, number = entry_width(portion.pool), first
     last = min(len(low), have + BATCH) - CHUNK  # number of entries with which another chunk fits
     while number < end and have <= last:
         start = chunks[number] * CHUNK * width
@@ -241,6 +252,21 @@ def unpack(first: int, end: int, have: int, task: Task, pool: Pool, out: Scratch
                 seen[place, 0], seen[place, 1], seen[place, 2] = host, peer, top
                 have += 1
     return number, have
+
+
+@compiled
+def unpack_all(portion: Portion) -> tuple[Words, Words]:
+    """Return the mangled hosts (high, low) and the peers of all entries."""
+    zero: Any = np.int64(0)  # numba would compile `unpack` for a literal 0, too.
+    number, have, end = zero, zero, len(portion.chunks)
+    out = make_scratch(portion.sizes.sum() + CHUNK, entry_width(portion.pool))
+    while number < end:
+        number, have = unpack(number, end, have, portion, out)
+    hosts = np.zeros((have, 2), np.uint64)
+    hosts[:, 1] = out.low[:have]
+    if len(out.high):
+        hosts[:, 0] = out.high[:have]
+    return hosts, out.peers[:have]
 
 
 def make_cache(threads: int, bits: int, width: int) -> Words:
@@ -400,8 +426,8 @@ class Bins:
         else:
             bin_wide(_as_rows(hosts), _as_rows(peers), *common, self.key_bits)
 
-    def take(self) -> list[Task]:
-        """Return a task for each thread. The largest slice goes first, each to the least loaded thread."""
+    def take(self) -> list[Portion]:
+        """Return a portion for each thread. The largest slice goes first, each to the least loaded thread."""
         count = min(self.slices, self.bins)
         chunks, sizes = self.filled_chunks(count)
         groups = self.pool.owner[chunks] & (count - 1)
@@ -414,9 +440,10 @@ class Bins:
             assigned[thread] += loads[group]
             runs_of[thread].append(slice(edges[group], edges[group + 1]))
         return [
-            Task(
+            Portion(
                 np.concatenate([chunks[run] for run in runs]),
                 np.concatenate([sizes[run] for run in runs]),
+                self.pool,
                 self.seen[thread],
             )
             for thread, runs in enumerate(runs_of)

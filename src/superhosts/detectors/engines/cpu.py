@@ -20,7 +20,7 @@ from superhosts.core.pairs import Batches
 from superhosts.core.profile import timed
 from superhosts.cubefile.container import CodedBlock, Take
 from superhosts.detectors.engines.base import Arrays, Counts, Engine, Plan, Sums, Words, to_host
-from superhosts.detectors.engines.bins import Bins, Task
+from superhosts.detectors.engines.bins import Bins, Portion
 from superhosts.jit.cache import compiled
 from superhosts.jit.memory import new_words
 
@@ -58,21 +58,16 @@ def or_columns(into: Words, one: Words, other: Words, zeros: Counts, start: int,
 
 
 @compiled
-def and_ones(columns: Words, chosen: NDArray[np.int64], start: int, stop: int) -> np.int64:
-    ones = np.uint64(0)
-    for w in range(start, stop):
-        word = columns[chosen[0], w]
-        for i in range(1, len(chosen)):
-            word &= columns[chosen[i], w]
-        ones += ones_of(word)
-    return np.int64(ones)
-
-
-@compiled
 def common_zeros(columns: Words, chosen: NDArray[np.int64]) -> Counts:
     zeros = np.empty(len(chosen), np.int32)
     for i in range(len(chosen)):
-        zeros[i] = columns.shape[1] * 64 - and_ones(columns, chosen[i], 0, columns.shape[1])
+        ones = np.uint64(0)
+        for w in range(columns.shape[1]):
+            word = columns[chosen[i, 0], w]
+            for array in range(1, chosen.shape[1]):
+                word &= columns[chosen[i, array], w]
+            ones += ones_of(word)
+        zeros[i] = columns.shape[1] * 64 - np.int64(ones)
     return zeros
 
 
@@ -125,8 +120,8 @@ class CpuEngine(Engine):
         self.bins = make_bins(plan) if bins is None else bins
 
     @abstractmethod
-    def write(self, task: Task) -> None:
-        """Write the pairs of one thread's task."""
+    def write(self, portion: Portion) -> None:
+        """Write the pairs of one thread's portion."""
 
     @staticmethod
     @abstractmethod
@@ -149,12 +144,12 @@ class CpuEngine(Engine):
 
     def flush(self) -> None:
         if self.bins.pending:
-            run_parallel(self._write, [(task,) for task in self.bins.take()], self.threads)
+            run_parallel(self._write, [(portion,) for portion in self.bins.take()], self.threads)
             self.bins.done()
 
-    @timed("write", amount=lambda _, engine, task: int(task.sizes.sum()))
-    def _write(self, task: Task) -> None:
-        self.write(task)
+    @timed("write", amount=lambda _, engine, portion: int(portion.sizes.sum()))
+    def _write(self, portion: Portion) -> None:
+        self.write(portion)
 
     def clear(self) -> None:
         self.bins.clear()

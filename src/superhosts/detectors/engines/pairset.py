@@ -19,12 +19,11 @@ import numpy as np
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.profile import timed
 from superhosts.detectors.engines.base import Words
-from superhosts.detectors.engines.bins import CHUNK, PADDING, Bins, Pool
+from superhosts.detectors.engines.bins import CHUNK, PADDING, Bins, Pool, Portion
 from superhosts.detectors.engines.pairtable import (
     HOST_MULTIPLIER,
     TABLE_KEY,
     Numbers,
-    Portion,
     Tables,
     compact,
     count_missing,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.hashing import MASK32, Key, fold, make_key, pair_hash
 from superhosts.detectors.engines.base import Words
-from superhosts.detectors.engines.bins import BLOCK, CHUNK, Indexes, Pool, cache_shift, entry_width
+from superhosts.detectors.engines.bins import BLOCK, CHUNK, Portion, cache_shift, entry_width
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import number_at, set_number, word_at
 
@@ -32,19 +32,6 @@ LARGE = 1 << 16  # bytes of a table whose memory is mapped
 # A large table is filled at once with the pairs of a smaller one, so Linux maps its pages at once too: one by one takes
 # three times as long.
 MAPPING = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
-
-
-class Portion(NamedTuple):
-    """Some entries of one bin, or of several in ascending order, as chunks of a pool."""
-
-    chunks: Indexes
-    sizes: Indexes  # entries of each chunk
-    pool: Pool
-
-    @property
-    def width(self) -> int:
-        # As plain Python: a compiled call that takes a moment costs another one, in which other threads get the lock.
-        return len(self.pool.entries) // (len(self.pool.owner) * CHUNK)
 
 
 class Tables(NamedTuple):
@@ -281,26 +268,6 @@ def compact(tables: Tables, bin_: int, out: Words) -> None:
         for w in range(table.width):
             out[place + w] = word_at(table.address + 8 * (table.width * slot + w))
         place += table.width * (low_in(table, slot) != table.empty)
-
-
-@compiled
-def unpack_portion(portion: Portion) -> tuple[Words, Words]:
-    entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
-    width = entry_width(portion.pool)
-    total = 0
-    for number in range(len(chunks)):
-        total += sizes[number]
-    hosts, peers = np.zeros((total, 2), np.uint64), np.empty(total, np.uint64)
-    count = 0
-    for number in range(len(chunks)):
-        for i in range(sizes[number]):
-            j = (chunks[number] * CHUNK + i) * width
-            if width == 3:
-                hosts[count, 0] = entries[j]
-            hosts[count, 1] = entries[j] >> np.uint64(32) if width == 1 else entries[j + width - 2]
-            peers[count] = entries[j] & np.uint64(MASK32) if width == 1 else entries[j + width - 1]
-            count += 1
-    return hosts, peers
 
 
 # Making and uniting tables. Most sets are small, and have a hundred tables: a call for each would take longer than the
