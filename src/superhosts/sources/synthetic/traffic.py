@@ -48,6 +48,8 @@ from superhosts.jit.cache import compiled
 
 CLIENT, SERVER, SWEEP, PROBE, VICTIM = range(5)  # what an inner host does; see above
 CLIENT_BLOCKS = 4096  # /16 networks in which ordinary outer hosts live
+INNER = {4: ipaddress.ip_network("10.0.0.0/8"), 6: ipaddress.ip_network("2001:db8::/32")}  # the monitored networks
+_INNER_OCTET = np.uint64(10)
 PIECE = 64  # packets of a flow that travel as one train; longer flows come back several times in the window
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -70,15 +72,10 @@ mix = compiled(mix_all)  # of one number, for compiled loops
 
 
 @compiled
-def allowed(address: np.uint64, outside: NDArray[np.uint64]) -> bool:
+def allowed(address: np.uint64) -> bool:
     """Return True if an IPv4 address may be an outer host: unicast, not loopback, not of the monitored network."""
     octet = address >> _S24
-    return bool(
-        octet >= np.uint64(1)
-        and octet <= np.uint64(223)
-        and octet != np.uint64(127)
-        and (address >> outside[1]) != outside[0]
-    )
+    return bool(np.uint64(1) <= octet <= np.uint64(223) and octet != np.uint64(127) and octet != _INNER_OCTET)
 
 
 @compiled
@@ -87,14 +84,15 @@ def draw_peers(
     offsets: NDArray[np.int64],
     kinds: NDArray[np.uint8],
     blocks: NDArray[np.uint32],
-    outside: NDArray[np.uint64],
+    servers: int,
+    key: np.uint64,
     peers: NDArray[np.uint32],
 ) -> None:
     """Draw distinct outer peers for the hosts of a range; host h owns peers[offsets[h]:offsets[h + 1]].
 
-    `outside` holds the monitored network >> its host bits, those host bits, the number of popular servers, the key.
+    `servers`: how many popular servers there are.
     """
-    log_servers = np.log(float(outside[2]))
+    log_servers = np.log(float(servers))
     largest = 1
     for host in range(hosts[0], hosts[1]):
         largest = max(largest, offsets[host + 1] - offsets[host])
@@ -104,11 +102,11 @@ def draw_peers(
     table = np.empty(slots, np.uint32)  # the peers of the present host, to keep them distinct; 0 is a free slot
     for host in range(hosts[0], hosts[1]):
         first, last, kind = offsets[host], offsets[host + 1], kinds[host]
-        state = mix(outside[3] + np.uint64(host) * _GOLDEN)
+        state = mix(key + np.uint64(host) * _GOLDEN)
         if kind == SWEEP:  # addresses one after the other: distinct by construction
             address = (np.uint64(blocks[state % np.uint64(CLIENT_BLOCKS)]) << _S16) | (mix(state) & _LOW16)
             for flow in range(first, last):
-                while not allowed(address, outside):
+                while not allowed(address):
                     address = ((address | _LOW16) + np.uint64(1)) & np.uint64(0xFFFFFFFF)
                 peers[flow] = address
                 address = (address + np.uint64(1)) & np.uint64(0xFFFFFFFF)
@@ -140,7 +138,7 @@ def draw_peers(
                     spread = float(random >> _S11) * _UNIT
                     block = blocks[int(spread * spread * CLIENT_BLOCKS)]
                     address = (np.uint64(block) << _S16) | (mix(random) & _LOW16)
-                if not allowed(address, outside):
+                if not allowed(address):
                     continue
                 slot = (address * _MIX_1 >> _S32) & mask
                 while table[slot] != 0 and table[slot] != address:
@@ -304,11 +302,7 @@ def small_sizes(random: np.random.Generator, flows: int, most: int) -> Sizes:
         drawn.append(sizes)
         left -= int(sizes.sum())
     small = np.concatenate([np.zeros(0, np.int64), *drawn])
-    if len(small) > most:  # a narrow inner network: fewer hosts, with more peers each
-        if most < 1 or flows > most * (THRESHOLD // 2):
-            raise UsageError(
-                f"the inner network is too small for {counted(flows, 'flow')} of small hosts; take a wider one"
-            )
+    if len(small) > most:  # more than the inner network has addresses for: fewer hosts, with more peers each
         small = np.full(most, flows // most)
         small[: flows % most] += 1
     return small
@@ -333,54 +327,43 @@ def scatter(numbers: Words, bits: int, key: int) -> Words:
     return numbers
 
 
-def inner_addresses_4(slots: Words, bits: int, network: tuple[int, int], key: int) -> NDArray[np.uint32]:
+def inner_addresses_4(slots: Words, bits: int, key: int) -> NDArray[np.uint32]:
     """IPv4 addresses of slots: at first 128 hosts in each of sixteen /24 of some /16, denser where that is too few."""
-    host_bits = 32 - network[1]
-    most_sites, most_subnets = max(0, host_bits - 16), min(8, host_bits - 8)
     low = min(7, bits)
-    middle = min(4, bits - low, most_subnets)
-    sites = min(bits - low - middle, most_sites)
-    middle = min(most_subnets, bits - low - sites)
+    middle = min(4, bits - low)
+    sites = min(bits - low - middle, 8)
+    middle = min(8, bits - low - sites)
     low = bits - sites - middle
     last = (slots & np.uint64((1 << low) - 1)) + np.uint64(low < 8)
-    site = scatter(slots >> np.uint64(low + middle), most_sites, key)
+    site = scatter(slots >> np.uint64(low + middle), 8, key)
     subnet = (slots >> np.uint64(low)) & np.uint64((1 << middle) - 1)
-    subnet = (subnet + site * np.uint64(37)) & np.uint64((1 << most_subnets) - 1)
-    address: Words = np.uint64(network[0]) | (site << np.uint64(16)) | (subnet << np.uint64(8)) | last
+    subnet = (subnet + site * np.uint64(37)) & np.uint64(255)
+    address: Words = _INNER_OCTET << _S24 | (site << np.uint64(16)) | (subnet << np.uint64(8)) | last
     return address.astype(np.uint32)
 
 
-def inner_addresses_6(slots: Words, bits: int, network: tuple[int, int], key: int) -> Words:
+def inner_addresses_6(slots: Words, bits: int, key: int) -> Words:
     """IPv6 addresses of slots: 64 subnets in each used /48, random interface identifiers."""
-    subnet_bits = 64 - network[1]
     shares = (slots & np.uint64(3)) == np.uint64(3)
     place = slots - shares.astype(np.uint64)
-    if 6 < bits <= subnet_bits - 10:
-        place = (scatter(place >> np.uint64(6), subnet_bits - 16, key) << np.uint64(16)) | (place & np.uint64(63))
+    if 6 < bits <= 22:
+        place = (scatter(place >> np.uint64(6), 16, key) << np.uint64(16)) | (place & np.uint64(63))
     low = (mix_all(slots + np.uint64(key)) & np.uint64(2**64 - 4)) | (slots & np.uint64(3))
-    return np.stack([np.uint64(network[0] >> 64) | place, low], axis=1)
+    return np.stack([np.uint64(int(INNER[6].network_address) >> 64) | place, low], axis=1)
 
 
-def outer_addresses_6(peers: NDArray[np.uint32], network: tuple[int, int]) -> Words:
-    """IPv6 addresses of outer hosts that were drawn as 32-bit numbers, one to one and outside the inner network."""
+def outer_addresses_6(peers: NDArray[np.uint32]) -> Words:
+    """IPv6 addresses of outer hosts that were drawn as 32-bit numbers, one to one: of 2a00::/8."""
     number = peers.astype(np.uint64)
-    top = 0x2A if network[0] >> 120 != 0x2A else 0x26
-    high = (
-        np.uint64(top << 56)
-        | ((number >> np.uint64(16)) << np.uint64(40))
-        | ((number >> np.uint64(8)) & np.uint64(255))
-    )
+    site, subnet = number >> np.uint64(16), number >> np.uint64(8) & np.uint64(255)
+    high = np.uint64(0x2A << 56) | site << np.uint64(40) | subnet
     return np.stack([high, mix_all(number)], axis=1)
 
 
-def outer_blocks(random: np.random.Generator, network: tuple[int, int] | None) -> NDArray[np.uint32]:
+def outer_blocks(random: np.random.Generator) -> NDArray[np.uint32]:
     """Choose /16 networks in which outer hosts live, most popular first; none of them touches the inner network."""
     blocks = np.arange(1 << 8, 224 << 8, dtype=np.uint32)
-    free = ((blocks >> 8) != 127) & ((blocks >> 8) != 10)
-    if network is not None:
-        shift = max(0, 16 - network[1])
-        free &= (blocks >> shift) != (network[0] >> 16 >> shift)
-    return random.permutation(blocks[free])[:CLIENT_BLOCKS]
+    return random.permutation(blocks[((blocks >> 8) != 127) & ((blocks >> 8) != 10)])[:CLIENT_BLOCKS]
 
 
 BLOCK = 1 << 17  # packets yielded together
@@ -402,8 +385,6 @@ class Traffic:
     seed: int = 1
     family: Family = 4
     window_seconds: int = 300
-    inner: str = "10.0.0.0/8"
-    inner6: str = "2001:db8::/32"
     start: int = 1_767_225_600  # seconds since the epoch: 2026-01-01; moved back to the start of its window
 
     def __post_init__(self) -> None:
@@ -426,7 +407,7 @@ class Traffic:
         if max(self.flows, self.packets) >= 1 << 31:
             raise UsageError("a window holds at most 2,147,483,647 packets; ask for more windows instead")
         for family in self.families:
-            _bits(self, family)  # raises early if the network is too small
+            _bits(self, family)  # raises early if flows are too few
 
     @property
     def families(self) -> tuple[int, ...]:
@@ -440,18 +421,6 @@ class Traffic:
     def first_window(self) -> int:
         """Start of the first window in nanoseconds."""
         return (self.start - self.start % self.window_seconds) * SECOND
-
-    def network(self, family: int) -> tuple[int, int]:
-        """Address and prefix length of the monitored network, whose size must suit the model."""
-        text, shortest, longest = (self.inner, 4, 24) if family == 4 else (self.inner6, 16, 48)
-        try:
-            network: Any = ipaddress.ip_network(text)
-        except ValueError as error:
-            raise UsageError(f"inner network {text!r}: {error}") from None
-        if network.version != family or not shortest <= network.prefixlen <= longest:
-            wanted = f"synthetic IPv{family} traffic needs a /{shortest} to a /{longest}"
-            raise UsageError(f"inner network {text!r}: {wanted}")
-        return int(network.network_address), int(network.prefixlen)
 
     def share(self, family: int) -> Share:
         """What a family gets of each window: all, or with both families one third for IPv6 and the rest for IPv4."""
@@ -511,7 +480,7 @@ def _bits(traffic: Traffic, family: int) -> int:
         # What the tail really takes varies with its few largest hosts: leave room for more small ones.
         rest = max(0.25 * flows, flows - 0.7 * _tail_flows(supers, cap, low))
     hosts += int(rest / SMALL_MEAN)
-    most = (32 if family == 4 else 64) - traffic.network(family)[1]
+    most = (32 if family == 4 else 64) - INNER[family].prefixlen
     return min(most, (hosts + hosts // 2 + 2 * supers + 64).bit_length())
 
 
@@ -526,7 +495,7 @@ class _Window:
             raise UsageError(f"this traffic has no IPv{family}")
         if not 0 <= window < traffic.windows:
             raise UsageError(f"window {window}: this traffic has windows 0 to {traffic.windows - 1}")
-        self.traffic, self.number, self.network = traffic, window, traffic.network(family)
+        self.traffic, self.number = traffic, window
         flows, self.packets, supers = traffic.share(family)
         random, bits = self._random(_SIZES), _bits(traffic, family)
         tail = tail_sizes(random, supers, flows)
@@ -541,29 +510,24 @@ class _Window:
         ranks[planted] = (1 << bits) - 1 - (window * len(planted) + np.arange(len(planted))) % spare
         key = _key(generator(traffic.seed, _POPULATION, family, 0))
         inner_addresses = inner_addresses_4 if family == 4 else inner_addresses_6
-        self.hosts: Addresses = inner_addresses(scatter(ranks, bits, key), bits, self.network, key)
+        self.hosts: Addresses = inner_addresses(scatter(ranks, bits, key), bits, key)
 
     def _random(self, purpose: int) -> np.random.Generator:
         return generator(self.traffic.seed, purpose, self.family, self.number)
 
     def outer_addresses(self, peers: NDArray[np.uint32]) -> Addresses:
-        return peers if self.family == 4 else outer_addresses_6(peers, self.network)
+        return peers if self.family == 4 else outer_addresses_6(peers)
 
     def draw_peers(self) -> NDArray[np.uint32]:
         """Distinct peers of every host, drawn by all cores; each host has its own random sequence."""
-        network = self.network if self.family == 4 else None
-        blocks = outer_blocks(generator(self.traffic.seed, _POPULATION, self.family, 0), network)
-        address, length = network or (10 << 24, 8)
-        servers = min(max(self.traffic.flows // 50, 256), (1 << 20) - 1)
-        outside = np.array([address >> (32 - length), 32 - length, servers, _key(self._random(_PEERS))], np.uint64)
+        blocks = outer_blocks(generator(self.traffic.seed, _POPULATION, self.family, 0))
+        servers, key = min(max(self.traffic.flows // 50, 256), (1 << 20) - 1), np.uint64(_key(self._random(_PEERS)))
         offsets, kinds = self.offsets, self.kinds
         peers = np.empty(offsets[-1], np.uint32)
         workers = min(8, thread_count())
         edges = np.searchsorted(offsets, np.linspace(0, offsets[-1], 4 * workers + 1)).tolist()
         with ThreadPoolExecutor(workers) as pool:
-            jobs = [pool.submit(draw_peers, edge, offsets, kinds, blocks, outside, peers) for edge in pairwise(edges)]
-            for job in jobs:
-                job.result()
+            list(pool.map(lambda edge: draw_peers(edge, offsets, kinds, blocks, servers, key, peers), pairwise(edges)))
         return peers
 
     def order_packets(self, order: Order) -> NDArray[np.uint32]:
