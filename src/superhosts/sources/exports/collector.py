@@ -30,7 +30,7 @@ from superhosts.sources.exports.registry import (
     read_options,
     read_templates,
 )
-from superhosts.sources.exports.walks import IPFIX_HEADER, V9_HEADER, walk_netflow, walk_sflow
+from superhosts.sources.exports.walks import IPFIX_HEADER, V9_HEADER, walk_exports
 from superhosts.sources.frames.columns import block_of, copied, first_rows, new_columns, wants_of
 from superhosts.sources.frames.links import link_of
 
@@ -138,10 +138,8 @@ class Collector:
 
     def _walk(self, batch: Batch) -> int:
         tables, room, tally = self.registry.tables, self._room, self._tally
-        if self.settings.is_sflow:
-            return walk_sflow(batch.block, batch.datagrams, self._links, tables, room, tally)
-        arrival = int(self.settings.time == "received")
-        return walk_netflow(batch.block, batch.datagrams, batch.peers, tables, room, tally, arrival)
+        is_sflow, by_arrival = self.settings.is_sflow, self.settings.time == "received"
+        return walk_exports(*batch, self._links, tables, room, tally, is_sflow, by_arrival)
 
     def _handle(self, batch: Batch, reason: int) -> Iterator[PacketBlock]:
         """Do what the walk leaves to Python, for the set at which it has stopped."""

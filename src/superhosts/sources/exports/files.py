@@ -23,10 +23,9 @@ from superhosts.sources.capture import CaptureReader, format_of
 from superhosts.sources.exports.collector import Batch, Collector, Pool, Settings, as_block
 from superhosts.sources.exports.containers import datagrams_of, exports_in, recognise_exports
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
-from superhosts.sources.exports.walks import wide
 from superhosts.sources.files import is_url
 from superhosts.sources.frames.headers import is_ipv4, packet_end, payload
-from superhosts.sources.frames.links import big, half, ip_header
+from superhosts.sources.frames.links import big, half, ip_header, wide
 from superhosts.sources.input import MOST_HEAD, FileFormat, Input, Opens, Reader, read_head
 
 BLOCK_BYTES = 1 << 20

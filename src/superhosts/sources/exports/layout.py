@@ -1,8 +1,6 @@
 """The arrays that Python and the compiled loops of exports share: what each slot means, how the loops find a stream or
 a plan in them, and how they take sequence numbers.
 
-Streams and plans are found in two tables with open addressing, keyed with a secret of the process.
-
 The sequence number of a datagram tells what an exporter sent and nobody got. It counts records before the datagram
 (NetFlow v5, IPFIX) or datagrams (NetFlow v9, sFlow). A number a little ahead is a gap, and what lies between is lost. A
 number a little behind belongs to a datagram that was overtaken: it was counted as lost, and is not. A number far away
@@ -60,14 +58,14 @@ LAST, BEFORE, CHAIN, OWN, OWN_OPTIONS, FITS, SCORE, OWN_LOST, OWN_RESTARTS = 11,
 STREAM_SLOTS = 20
 
 # A plan: where the fields of a template's records are. Places are bytes from the start of a record, -1 if absent.
-OWNER, TEMPLATE, KIND, LENGTH, HASH, PLAN_USED = 0, 1, 2, 3, 4, 5
-FAMILY, SRC4, DST4, SRC6, DST6, IP_VERSION = 6, 7, 8, 9, 10, 11
-TIME_KIND, TIME_AT, TIME_WIDTH, BOOT_AT = 12, 13, 14, 15
-PROTOCOL, SPORT, DPORT, FLAGS, FLAGS_WIDTH, ICMP, ICMP_WIDTH = 16, 17, 18, 19, 20, 21, 22
-REVERSE_AT, REVERSE_WIDTH, IS_BIFLOW, RATE_AT, RATE_WIDTH = 23, 24, 25, 26, 27
-FRAME_AT, FRAME_LENGTH, FRAME_LINK = 28, 29, 30
-FIRST_FIELD, FIELDS = 31, 32  # of records of varying length: rows of the table of fields
-PLAN_SLOTS = 33
+KIND, LENGTH, HASH, PLAN_USED = 0, 1, 2, 3
+FAMILY, SRC4, DST4, SRC6, DST6, IP_VERSION = 4, 5, 6, 7, 8, 9
+TIME_KIND, TIME_AT, TIME_WIDTH, BOOT_AT = 10, 11, 12, 13
+PROTOCOL, SPORT, DPORT, FLAGS, FLAGS_WIDTH, ICMP = 14, 15, 16, 17, 18, 19
+REVERSE_AT, REVERSE_WIDTH, IS_BIFLOW, RATE_AT, RATE_WIDTH = 20, 21, 22, 23, 24
+FRAME_AT, FRAME_LENGTH, FRAME_LINK = 25, 26, 27
+FIRST_FIELD, FIELDS = 28, 29  # of records of varying length: rows of the table of fields
+PLAN_SLOTS = 30
 
 # Kinds of plans.
 GONE, FIXED, VARYING, OPTION, WITHOUT_ADDRESSES = 0, 1, 2, 3, 4
@@ -82,15 +80,22 @@ DAY = 86400 * 10**9
 SHORTEST_RECORD = 8
 
 
+class Index(NamedTuple):
+    """A table with open addressing: the row of a key of three words."""
+
+    slots: NDArray[np.int32]  # a row, -1 if free
+    keys: Words  # (rows, 3)
+
+
 class Tables(NamedTuple):
     """What the walks look up: streams by key, plans by stream and template."""
 
-    stream_keys: Words  # (streams, 3): address, high and low word, and version and domain
-    stream_slots: NDArray[np.int32]  # open addressing: number of a stream, -1 if free
+    stream_index: Index  # by address, high and low word, and version and domain
     streams: Rows
-    plan_slots: NDArray[np.int32]
+    plan_index: Index  # by stream, template and 0
     plans: Rows
     fields: Rows  # (fields, 2): length and slot of the plan, -1 if it does not matter
+    present: Rows  # the plan of the record of varying length that is being read
     used: Rows  # (1,): streams in use
     secret: Words  # (2,): nobody can choose keys that meet in the tables
 
@@ -102,87 +107,53 @@ def _mixed(value: np.uint64) -> np.uint64:
 
 
 @compiled
-def stream_hash(high: np.uint64, low: np.uint64, domain: np.uint64, secret: np.uint64, more: np.uint64) -> np.uint64:
-    """Return the place where the search for a stream begins, before it is cut to the table."""
-    return _mixed(_mixed(_mixed(high ^ secret) + low ^ more) + domain * np.uint64(0x9E3779B97F4A7C15))
-
-
-@compiled
-def plan_hash(stream: int, template: int, secret: np.uint64) -> np.uint64:
-    """Return the place where the search for a plan begins, before it is cut to the table."""
-    return _mixed(np.uint64(stream) << np.uint64(16) ^ np.uint64(template) ^ secret)
+def _place_of(index: Index, secret: Words, first: np.uint64, second: np.uint64, third: np.uint64) -> np.uint64:
+    """Return the slot of a key, or the free one where it belongs."""
+    slots, keys = index.slots, index.keys
+    mask = np.uint64(len(slots) - 1)
+    place = _mixed(_mixed(_mixed(first ^ secret[0]) + second ^ secret[1]) + third * np.uint64(0x9E3779B97F4A7C15))
+    while True:
+        place &= mask
+        row = np.int64(slots[place])
+        if row < 0 or (keys[row, 0] == first and keys[row, 1] == second and keys[row, 2] == third):
+            return place
+        place += np.uint64(1)
 
 
 @compiled
 def find_stream(tables: Tables, high: np.uint64, low: np.uint64, domain: np.uint64, tally: Rows) -> int:
     """Return the number of a stream, a new one if it was never seen; -1 if there is no room for another."""
-    slots, keys = tables.stream_slots, tables.stream_keys
-    mask = np.uint64(len(slots) - 1)
-    place = stream_hash(high, low, domain, tables.secret[0], tables.secret[1]) & mask
-    while True:
-        stream = np.int64(slots[place])
-        if stream < 0:
-            break
-        if keys[stream, 0] == high and keys[stream, 1] == low and keys[stream, 2] == domain:
-            tables.streams[stream, USED] = tally[CLOCK]
-            return stream
-        place = (place + np.uint64(1)) & mask
-    stream = tables.used[0]
-    if stream >= len(keys):
-        return -1
-    tables.used[0] += 1
-    slots[place] = stream
-    keys[stream, 0], keys[stream, 1], keys[stream, 2] = high, low, domain
-    for slot in range(STREAM_SLOTS):
-        tables.streams[stream, slot] = 0
-    tables.streams[stream, USED] = tally[CLOCK]
-    tables.streams[stream, VERSION] = np.int64(domain >> np.uint64(32))
-    return stream  # type: ignore[no-any-return]
+    slots, keys, streams = tables.stream_index.slots, tables.stream_index.keys, tables.streams
+    place = _place_of(tables.stream_index, tables.secret, high, low, domain)
+    stream = np.int64(slots[place])
+    if stream < 0:
+        stream = tables.used[0]
+        if stream >= len(keys):
+            return -1
+        tables.used[0] += 1
+        slots[place] = stream
+        keys[stream, 0], keys[stream, 1], keys[stream, 2] = high, low, domain
+        for slot in range(STREAM_SLOTS):
+            streams[stream, slot] = 0
+        streams[stream, VERSION] = np.int64(domain >> np.uint64(32))
+    streams[stream, USED] = tally[CLOCK]
+    return stream
 
 
 @compiled
 def find_plan(tables: Tables, stream: int, template: int) -> int:
     """Return the row of a template's plan; -1 if there is none."""
-    slots, plans = tables.plan_slots, tables.plans
-    mask = np.uint64(len(slots) - 1)
-    place = plan_hash(stream, template, tables.secret[0]) & mask
-    while True:
-        plan = np.int64(slots[place])
-        if plan < 0 or (plans[plan, OWNER] == stream and plans[plan, TEMPLATE] == template):
-            return plan
-        place = (place + np.uint64(1)) & mask
+    index = tables.plan_index
+    place = _place_of(index, tables.secret, np.uint64(stream), np.uint64(template), np.uint64(0))
+    return np.int64(index.slots[place])
 
 
 @compiled
-def index_streams(tables: Tables) -> None:
-    """Write the places of all streams anew."""
-    slots, keys = tables.stream_slots, tables.stream_keys
-    mask = np.uint64(len(slots) - 1)
-    slots[:] = -1
-    for stream in range(tables.used[0]):
-        high, low, domain = keys[stream, 0], keys[stream, 1], keys[stream, 2]
-        place = stream_hash(high, low, domain, tables.secret[0], tables.secret[1]) & mask
-        while slots[place] >= 0:
-            place = (place + np.uint64(1)) & mask
-        slots[place] = stream
-
-
-@compiled
-def index_plan(tables: Tables, row: int) -> None:
-    slots = tables.plan_slots
-    mask = np.uint64(len(slots) - 1)
-    place = plan_hash(tables.plans[row, OWNER], tables.plans[row, TEMPLATE], tables.secret[0]) & mask
-    while slots[place] >= 0 and slots[place] != row:
-        place = (place + np.uint64(1)) & mask
-    slots[place] = row
-
-
-@compiled
-def index_plans(tables: Tables, rows: Rows) -> None:
-    """Write the places of these plans, and of no other."""
-    tables.plan_slots[:] = -1
+def add_rows(index: Index, secret: Words, rows: Rows) -> None:
+    """Enter rows by their keys, in place of those that have the same keys."""
+    keys = index.keys
     for row in rows:
-        index_plan(tables, row)
+        index.slots[_place_of(index, secret, keys[row, 0], keys[row, 1], keys[row, 2])] = row
 
 
 FEW_DATAGRAMS = 100_000  # by which a number of datagrams may be off without a restart
@@ -285,7 +256,7 @@ def make_plan(fields: list[Field], times: str | None) -> tuple[Rows, Rows]:
     `times` is "start" or "end"; None if records have no time of their own that counts.
     """
     plan = np.full(PLAN_SLOTS, -1, np.int64)
-    plan[[FAMILY, FIRST_FIELD, FIELDS, IS_BIFLOW, TIME_KIND, TIME_WIDTH, FLAGS_WIDTH, ICMP_WIDTH]] = 0
+    plan[[FAMILY, FIRST_FIELD, FIELDS, IS_BIFLOW, TIME_KIND, TIME_WIDTH, FLAGS_WIDTH]] = 0
     places: dict[int, tuple[int, int]] = {}  # slot → number of its field, and its length
     best: dict[int, tuple[int, int, Field]] = {}  # by rank of the time: exactness, number and field
     for number, field in enumerate(fields):
@@ -302,7 +273,7 @@ def make_plan(fields: list[Field], times: str | None) -> tuple[Rows, Rows]:
         if plan[TIME_KIND] != UPTIME:
             places.pop(BOOT_AT, None)
     plan[FAMILY] = _family(places)
-    for slot, width in ((FLAGS, FLAGS_WIDTH), (ICMP, ICMP_WIDTH), (REVERSE_AT, REVERSE_WIDTH), (RATE_AT, RATE_WIDTH)):
+    for slot, width in ((FLAGS, FLAGS_WIDTH), (REVERSE_AT, REVERSE_WIDTH), (RATE_AT, RATE_WIDTH)):
         plan[width] = places[slot][1] if slot in places else 0
     return _laid_out(fields, places, plan)
 

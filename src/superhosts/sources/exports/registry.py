@@ -34,12 +34,11 @@ from superhosts.sources.exports.layout import (
     MOST_FIELDS,
     VERSION5,
     Field,
+    Index,
     Rows,
     Tables,
+    add_rows,
     find_stream,
-    index_plan,
-    index_plans,
-    index_streams,
     make_plan,
 )
 from superhosts.sources.exports.walks import V5_PLAN, template_hash
@@ -93,21 +92,19 @@ class Registry:
         self._own: Counter[int] = Counter()  # templates of each stream
         streams, plans = limits.streams, limits.templates + 1
         self.tables = Tables(
-            np.zeros((streams, 3), np.uint64),
-            np.full(_power(2 * streams), -1, np.int32),
+            _new_index(streams),
             np.zeros((streams, layout.STREAM_SLOTS), np.int64),
-            np.full(_power(2 * plans), -1, np.int32),
+            _new_index(plans),
             np.zeros((plans, layout.PLAN_SLOTS), np.int64),
             np.zeros((plans * MOST_FIELDS, 2), np.int64),  # memory that is never written costs nothing
+            np.zeros(layout.PLAN_SLOTS, np.int64),
             np.zeros(1, np.int64),
             np.frombuffer(os.urandom(16), np.uint64).copy(),
         )
-        plan, _ = make_plan(VERSION5, times)
-        plan[layout.OWNER] = -1
-        self.tables.plans[V5_PLAN] = plan
+        self.tables.plans[V5_PLAN], _ = make_plan(VERSION5, times)
 
     def key_of(self, stream: int) -> StreamKey:
-        high, low, domain = (int(word) for word in self.tables.stream_keys[stream])
+        high, low, domain = (int(word) for word in self.tables.stream_index.keys[stream])
         return StreamKey(high << 64 | low, domain >> 32, domain & 0xFFFFFFFF)
 
     def stream_of(self, key: StreamKey) -> int:
@@ -128,7 +125,6 @@ class Registry:
             plan[layout.KIND] = layout.OPTION
         row = self._new_row(stream) if known is None else known.row
         self._own[stream] += known is None
-        plan[layout.OWNER], plan[layout.TEMPLATE] = key
         content = np.frombuffer(bytearray(template.content), np.uint8)
         plan[layout.HASH] = template_hash(content, 0, len(content))
         plan[layout.PLAN_USED] = self.tables.streams[stream, layout.USED]
@@ -137,7 +133,8 @@ class Registry:
         self.tables.fields[first : first + len(fields)] = fields
         self.tables.plans[row] = plan
         self.templates[key] = template._replace(row=row)
-        index_plan(self.tables, row)
+        self.tables.plan_index.keys[row] = *key, 0
+        add_rows(self.tables.plan_index, self.tables.secret, np.array([row]))
         return True
 
     def withdraw(self, stream: int, template: Template) -> None:
@@ -185,18 +182,19 @@ class Registry:
         for key in [key for key in self.templates if numbers[key[0]] < 0]:
             self._forget(key)
         tables = self.tables
-        tables.stream_keys[: len(kept)] = tables.stream_keys[kept]
+        tables.stream_index.keys[: len(kept)] = tables.stream_index.keys[kept]
         tables.streams[: len(kept)] = tables.streams[kept]
         tables.used[0] = len(kept)
         self.templates = {(int(numbers[stream]), number): each for (stream, number), each in self.templates.items()}
         self._own = Counter(stream for stream, _ in self.templates)
-        for (stream, _), template in self.templates.items():
-            tables.plans[template.row, layout.OWNER] = stream
+        for key, template in self.templates.items():
+            tables.plan_index.keys[template.row] = *key, 0
         for address in addresses - {self.key_of(stream).address for stream in range(len(kept))}:
             self.samplers.pop(address, None)
         self.given_up += len(gone)
         self._index_plans()
-        index_streams(tables)
+        tables.stream_index.slots[:] = -1
+        add_rows(tables.stream_index, tables.secret, np.arange(len(kept)))
 
     def exporters(self, most: int) -> Iterator[dict[str, Any]]:
         rows = self.tables.streams[: self.tables.used[0]]
@@ -241,15 +239,16 @@ class Registry:
         row = self.templates.pop(key).row
         self._own[key[0]] -= 1
         self.tables.plans[row, layout.KIND] = layout.GONE
-        self.tables.plans[row, layout.OWNER] = -1
         self._free.append(row)
 
     def _index_plans(self) -> None:
-        index_plans(self.tables, np.array([template.row for template in self.templates.values()], np.int64))
+        index = self.tables.plan_index
+        index.slots[:] = -1
+        add_rows(index, self.tables.secret, np.array([each.row for each in self.templates.values()], np.int64))
 
 
-def _power(least: int) -> int:
-    return 1 << (least - 1).bit_length()
+def _new_index(rows: int) -> Index:
+    return Index(np.full(1 << (2 * rows - 1).bit_length(), -1, np.int32), np.zeros((rows, 3), np.uint64))
 
 
 def _losses(streams: Rows) -> Any:

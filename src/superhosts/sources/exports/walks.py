@@ -1,16 +1,17 @@
-"""The compiled walks over datagrams: `walk_netflow` for NetFlow v5, NetFlow v9 and IPFIX, `walk_sflow` for sFlow v5.
+"""The compiled walk over datagrams: of NetFlow v5, NetFlow v9 and IPFIX, or of sFlow v5.
 
-The first one ends where it has no plan for a set of records, with a reason, and Python goes on from there.
+It ends where it has no plan for a set of records, with a reason, and Python goes on from there.
 
-A set of equal records is one strided loop over the records of a plan (`read_fixed`). What the plan says is read into
-local variables before the loop, and the helpers that take the block do not branch: a function that does both would
-count references to the array for every field. Whoever reads numbers has checked that their bytes are there.
+A set of equal records is one strided loop over the records of a plan (`read_fixed`). Whoever reads numbers has checked
+that their bytes are there.
 
 A flow sample of sFlow describes one packet by one or more records. The first that has addresses counts: the packet's
 first bytes, or its addresses as the agent found them. Counter samples are skipped. Nothing there needs Python.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -32,17 +33,12 @@ from superhosts.sources.exports.layout import (
 )
 from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Columns
-from superhosts.sources.frames.headers import find_headers, is_ipv4, put_ipv4, put_ipv6
-from superhosts.sources.frames.links import big, byte, half
+from superhosts.sources.frames.headers import find_headers, is_ipv4
+from superhosts.sources.frames.links import big, byte, half, wide
 
 _NTP_EPOCH = 2_208_988_800  # seconds from 1900 to 1970
 _ERA = 1 << 32  # seconds after which NTP's count begins again, in 2036
 _FAR = 4 * 10**9  # seconds; a time beyond them does not fit
-
-
-@compiled
-def wide(block: Bytes, at: int) -> np.uint64:
-    return np.uint64(big(block, at)) << np.uint64(32) | np.uint64(big(block, at + 4))
 
 
 @compiled
@@ -94,22 +90,20 @@ def ntp_time(block: Bytes, at: int) -> int:
     return (seconds - _NTP_EPOCH) * 1_000_000_000 + (fraction * 1_000_000_000 >> 32)
 
 
-_NOT_IP, _TRUNCATED = frames.NOT_IP, frames.TRUNCATED
-
-
 @compiled
-def _put_row(block: Bytes, header: int, details: int, time: int, room: Columns, tally: Rows) -> None:
-    """Write the packet whose IP header is at `header`."""
-    if is_ipv4(block, header):
-        row = tally[layout.ROWS4]
-        put_ipv4(block, header, row, room.src4, room.dst4)
-        room.time4[row] = time
+def _put_row(block: Bytes, ends: Place, is_narrow: bool, details: int, time: int, room: Columns, tally: Rows) -> None:
+    """Write a packet. `ends`: where its source address is, and that of its destination."""
+    src, dst = ends
+    if is_narrow:
+        row = np.uint64(tally[layout.ROWS4])
+        room.src4[row], room.dst4[row], room.time4[row] = big(block, src), big(block, dst), time
         if len(room.details4):
             room.details4[row] = np.uint64(details)
         tally[layout.ROWS4] += 1
     else:
-        row = tally[layout.ROWS6]
-        put_ipv6(block, header, row, room.src6, room.dst6)
+        row = np.uint64(tally[layout.ROWS6])
+        room.src6[row, 0], room.src6[row, 1] = wide(block, src), wide(block, src + 8)
+        room.dst6[row, 0], room.dst6[row, 1] = wide(block, dst), wide(block, dst + 8)
         room.time6[row] = time
         if len(room.details6):
             room.details6[row] = np.uint64(details)
@@ -117,20 +111,34 @@ def _put_row(block: Bytes, header: int, details: int, time: int, room: Columns, 
 
 
 @compiled
-def put_frame(block: Bytes, place: Place, link: int, time: int, room: Columns, tally: Rows) -> bool:
-    """Write the packet that begins with block[place]; return False, and count why, if it has no addresses."""
+def _ends_of(block: Bytes, header: int) -> Place:
+    """Return where the addresses of an IP header are."""
+    return (header + 12, header + 16) if is_ipv4(block, header) else (header + 8, header + 24)
+
+
+@compiled
+def put_frame(block: Bytes, place: Place, link: int, time: int, room: Columns, tally: Rows) -> int:
+    """Write the packet that begins with block[place]; return 0, or the counter of one without addresses."""
     start, end = place
     header, details, second, second_details, _, _ = find_headers(block, start, end, link, tally[layout.WANTS])
     if header < 0:
-        tally[
-            layout.NOT_IP if header == -_NOT_IP else layout.TRUNCATED if header == -_TRUNCATED else layout.UNSUPPORTED
-        ] += 1
-        return False
-    _put_row(block, header, details, time, room, tally)
+        if header == -frames.NOT_IP:
+            return layout.NOT_IP
+        return layout.TRUNCATED if header == -frames.TRUNCATED else layout.UNSUPPORTED
+    _put_row(block, _ends_of(block, header), is_ipv4(block, header), details, time, room, tally)
     if second:
-        _put_row(block, second, second_details, time, room, tally)
+        _put_row(block, _ends_of(block, second), is_ipv4(block, second), second_details, time, room, tally)
         tally[layout.SECOND_ROWS] += 1
-    return True
+    return 0
+
+
+@compiled
+def count_frame(block: Bytes, place: Place, link: int, time: int, room: Columns, tally: Rows) -> None:
+    """Write the packet of a record that has its first bytes, or count why it has no addresses."""
+    missing = put_frame(block, place, link, time, room, tally)
+    if missing:
+        tally[missing] += 1
+    tally[layout.RECORDS] += 1
 
 
 @compiled
@@ -174,16 +182,14 @@ def read_fixed(block: Bytes, place: Place, plan: Rows, when: When, room: Columns
     at, end = place
     base, export, uptime, boot = when
     length, family, kind = plan[layout.LENGTH], plan[layout.FAMILY], plan[layout.TIME_KIND]
-    src_at, dst_at, time_at, width = plan[layout.SRC4], plan[layout.DST4], plan[layout.TIME_AT], plan[layout.TIME_WIDTH]
-    src6_at, dst6_at, version_at, boot_at = (
-        plan[layout.SRC6],
-        plan[layout.DST6],
+    src4_at, dst4_at, src6_at, dst6_at = plan[layout.SRC4], plan[layout.DST4], plan[layout.SRC6], plan[layout.DST6]
+    time_at, width, version_at, boot_at = (
+        plan[layout.TIME_AT],
+        plan[layout.TIME_WIDTH],
         plan[layout.IP_VERSION],
         plan[layout.BOOT_AT],
     )
-    src4, dst4, time4, src6, dst6, time6, details4, details6 = room
-    row4, row6, wrong = np.uint64(tally[layout.ROWS4]), np.uint64(tally[layout.ROWS6]), 0
-    wants_details = len(details4) > 0
+    wants_details = len(room.details4) > 0
     is_short = kind == layout.UPTIME and width == 4 and uptime >= 0 and boot_at < 0
     count = (end - at) // length
     for _ in range(count):
@@ -200,32 +206,17 @@ def read_fixed(block: Bytes, place: Place, plan: Rows, when: When, room: Columns
                     time = base  # nothing says when the exporter was started
             if time - base > layout.DAY or base - time > layout.DAY:
                 time = base
-                wrong += 1
+                tally[layout.WRONG_TIMES] += 1
         is_narrow = family == 4
         if family == layout.BOTH:
             if version_at >= 0:
                 is_narrow = byte(block, at + version_at) != 6
             else:
-                is_narrow = (big(block, at + src_at) | big(block, at + dst_at)) != 0
-        if is_narrow:
-            src4[row4] = big(block, at + src_at)
-            dst4[row4] = big(block, at + dst_at)
-            time4[row4] = time
-            if wants_details:
-                details4[row4] = np.uint64(details_of(block, at, plan))
-            row4 += np.uint64(1)
-        else:
-            src6[row6, 0] = wide(block, at + src6_at)
-            src6[row6, 1] = wide(block, at + src6_at + 8)
-            dst6[row6, 0] = wide(block, at + dst6_at)
-            dst6[row6, 1] = wide(block, at + dst6_at + 8)
-            time6[row6] = time
-            if wants_details:
-                details6[row6] = np.uint64(details_of(block, at, plan))
-            row6 += np.uint64(1)
+                is_narrow = (big(block, at + src4_at) | big(block, at + dst4_at)) != 0
+        ends = (at + src4_at, at + dst4_at) if is_narrow else (at + src6_at, at + dst6_at)
+        details = details_of(block, at, plan) if wants_details else 0
+        _put_row(block, ends, is_narrow, details, time, room, tally)
         at += length
-    tally[layout.ROWS4], tally[layout.ROWS6] = np.int64(row4), np.int64(row6)
-    tally[layout.WRONG_TIMES] += wrong
     tally[layout.RECORDS] += count
     return count  # type: ignore[no-any-return]
 
@@ -281,7 +272,7 @@ def read_varying(
     """
     at, end = place
     count = rate = 0
-    row = np.empty(layout.PLAN_SLOTS, np.int64)
+    row = tables.present
     while end - at >= plan[layout.LENGTH]:  # the least that a record has
         behind = _measure(block, (at, end), plan, tables.fields, row)
         if behind < 0:
@@ -290,8 +281,8 @@ def read_varying(
             rate = max(rate, highest_rate(block, (at, behind), row))
         if plan[layout.FAMILY] == layout.FRAME:
             begins = at + row[layout.FRAME_AT]
-            put_frame(block, (begins, begins + row[layout.FRAME_LENGTH]), row[layout.FRAME_LINK], when[0], room, tally)
-            tally[layout.RECORDS] += 1
+            frame = begins, begins + row[layout.FRAME_LENGTH]
+            count_frame(block, frame, row[layout.FRAME_LINK], when[0], room, tally)
         elif plan[layout.FAMILY]:
             read_fixed(block, (at, behind), row, when, room, tally)
         else:
@@ -388,12 +379,10 @@ def _read_set(block: Bytes, place: Place, row: int, when: When, tables: Tables, 
             at, end = place
             while at + plan[layout.LENGTH] <= end:
                 begins = at + plan[layout.FRAME_AT]
-                put_frame(
-                    block, (begins, begins + plan[layout.FRAME_LENGTH]), plan[layout.FRAME_LINK], when[0], room, tally
-                )
+                frame = begins, begins + plan[layout.FRAME_LENGTH]
+                count_frame(block, frame, plan[layout.FRAME_LINK], when[0], room, tally)
                 at += plan[layout.LENGTH]
                 count += 1
-            tally[layout.RECORDS] += count
         else:
             count = read_fixed(block, place, plan, when, room, tally)
     elif plan[layout.KIND] == layout.VARYING:
@@ -439,59 +428,36 @@ def _begin(block: Bytes, start: int, header: tuple[int, int, int, int, int, int]
 
 
 @compiled
-def walk_netflow(
-    block: Bytes, datagrams: Rows, peers: Words, tables: Tables, room: Columns, tally: Rows, by_arrival: int
-) -> int:
-    """Read datagrams from tally[DATAGRAM] on, in it from tally[AT] on, and return why the walk ended.
-
-    `peers` has the addresses of the exporters. `by_arrival`: records without a time of their own, or whose time does
-    not count, have the time of their arrival (1), not that of their export (0), where it is known.
-    """
-    while tally[layout.DATAGRAM] < len(datagrams):
-        number = tally[layout.DATAGRAM]
-        start, end, received = (
-            datagrams[number, layout.START],
-            datagrams[number, layout.END],
-            datagrams[number, layout.RECEIVED],
-        )
-        most = (end - start) // layout.SHORTEST_RECORD + 1
-        if tally[layout.ROWS4] + most > len(room.src4) or tally[layout.ROWS6] + most > len(room.src6):
-            return layout.ROOM
-        header = _header(block, start, end)
-        version, length, export, uptime, _, domain = header
-        if version == 10 and half(block, start + 2) < end - start:
-            end = start + half(block, start + 2)
-        if version == 0 or end - start < length:
-            tally[layout.UNKNOWN_VERSION if version == 0 else layout.BAD] += 1
-            tally[layout.DATAGRAM], tally[layout.AT] = number + 1, 0
-            continue
-        key = np.uint64(version) << np.uint64(32) | np.uint64(domain)
-        stream = find_stream(tables, peers[number, 0], peers[number, 1], key, tally)
-        if stream < 0:
-            return layout.FULL
-        tally[layout.STREAM] = stream
-        is_first = tally[layout.AT] == 0 and not datagrams[number, layout.REPLAYED]
+def _netflow(block: Bytes, row: Rows, key: Words, tables: Tables, room: Columns, tally: Rows, by_arrival: bool) -> int:
+    """Read a datagram from tally[AT] on; return why it ended there. `key`: the two words of the exporter's address."""
+    start, end, received, is_replayed = row[layout.START], row[layout.END], row[layout.RECEIVED], row[layout.REPLAYED]
+    header = _header(block, start, end)
+    version, length, export, uptime, _, domain = header
+    if version == 10 and half(block, start + 2) < end - start:
+        end = start + half(block, start + 2)
+    if version == 0 or end - start < length:
+        tally[layout.UNKNOWN_VERSION if version == 0 else layout.BAD] += 1
+        return layout.DONE
+    stream = find_stream(tables, key[0], key[1], np.uint64(version) << np.uint64(32) | np.uint64(domain), tally)
+    if stream < 0:
+        return layout.FULL
+    tally[layout.STREAM] = stream
+    is_first = tally[layout.AT] == 0 and not is_replayed
+    if is_first:
+        tally[layout.CLOCK] += 1
+        _begin(block, start, header, tables, tally)
+    if received and (export - received > layout.DAY or received - export > layout.DAY):
         if is_first:
-            tally[layout.CLOCK] += 1
-            _begin(block, start, header, tables, tally)
-        if received and (export - received > layout.DAY or received - export > layout.DAY):
-            if is_first:
-                tally[layout.WRONG_TIMES] += 1
-            export = received
-        base = received if by_arrival and received else export
-        when = (base, export, uptime, tables.streams[stream, layout.BOOT])
-        if version == 5:
-            _version5(block, (start, end), when, tables, room, tally)
-            tally[layout.DATAGRAM], tally[layout.AT] = number + 1, 0
-            continue
-        # Records that were held are not in step with the sequence any more.
-        counts = version == 10 and not datagrams[number, layout.REPLAYED]
-        place = max(start + length, tally[layout.AT]), end
-        reason = _sets(block, place, (version, counts), when, tables, room, tally)
-        if reason != layout.DONE:
-            return reason
-        tally[layout.DATAGRAM], tally[layout.AT] = number + 1, 0
-    return layout.DONE
+            tally[layout.WRONG_TIMES] += 1
+        export = received
+    base = received if by_arrival and received else export
+    when = (base, export, uptime, tables.streams[stream, layout.BOOT])
+    if version == 5:
+        _version5(block, (start, end), when, tables, room, tally)
+        return layout.DONE
+    # Records that were held are not in step with the sequence any more.
+    kind_of = version, version == 10 and not is_replayed
+    return _sets(block, (max(start + length, tally[layout.AT]), end), kind_of, when, tables, room, tally)
 
 
 @compiled
@@ -548,64 +514,34 @@ def _put_addresses(block: Bytes, at: int, is_narrow: bool, time: int, room: Colu
         value |= (big(block, ports) & 0xFFFF) << pairs.SRC_PORT_SHIFT | big(block, ports + 4) & 0xFFFF | pairs.HAS_PORTS
     if protocol == pairs.TCP:
         value |= byte(block, ports + 11) << pairs.FLAGS_SHIFT | pairs.HAS_FLAGS
-    if is_narrow:
-        row = tally[layout.ROWS4]
-        room.src4[row], room.dst4[row], room.time4[row] = big(block, at + 8), big(block, at + 12), time
-        if len(room.details4):
-            room.details4[row] = np.uint64(value)
-        tally[layout.ROWS4] += 1
-    else:
-        row = tally[layout.ROWS6]
-        room.src6[row, 0], room.src6[row, 1] = wide(block, at + 8), wide(block, at + 16)
-        room.dst6[row, 0], room.dst6[row, 1] = wide(block, at + 24), wide(block, at + 32)
-        room.time6[row] = time
-        if len(room.details6):
-            room.details6[row] = np.uint64(value)
-        tally[layout.ROWS6] += 1
+    _put_row(block, (at + 8, at + 12 if is_narrow else at + 24), is_narrow, value, time, room, tally)
 
 
 @compiled
 def _packet(block: Bytes, place: Place, records: int, time: int, links: Rows, room: Columns, tally: Rows) -> bool:
     """Write the packet that the records of a sample describe; return False if they go beyond it."""
     at, end = place
-    has_addresses = is_counted = False
-    reason = layout.NOT_IP  # the counter of bytes without addresses
+    missing = layout.NOT_IP  # the counter of a packet without addresses; 0 once it has some
+    is_seen = False  # its first bytes have come
+    is_whole = True
     for _ in range(records):
-        if end - at < 8:
-            return False
+        is_whole = end - at >= 8 and big(block, at + 4) <= end - at - 8
+        if not is_whole:
+            break
         kind, length = big(block, at), big(block, at + 4)
         at += 8
-        if length > end - at:
-            return False
-        if has_addresses:
-            at += length + 3 & ~3
-            continue
-        if kind == _RAW_HEADER and length >= 16:
+        if missing and kind == _RAW_HEADER and length >= 16:
             protocol, there = big(block, at), min(big(block, at + 12), length - 16)
             link = links[protocol] if protocol < len(links) else 0
-            before = tally.copy() if is_counted else tally
-            not_ip, truncated = tally[layout.NOT_IP], tally[layout.TRUNCATED]
-            has_addresses = put_frame(block, (at + 16, at + 16 + there), link, time, room, tally)
-            if is_counted and not has_addresses:
-                tally[:] = before
-            elif not has_addresses:
-                reason = (
-                    layout.NOT_IP
-                    if tally[layout.NOT_IP] > not_ip
-                    else layout.TRUNCATED
-                    if tally[layout.TRUNCATED] > truncated
-                    else layout.UNSUPPORTED
-                )
-            is_counted = True
-        elif (kind == _IPV4 and length >= 32) or (kind == _IPV6 and length >= 56):
-            if is_counted:  # the bytes of the packet had no addresses, and the agent found some
-                tally[reason] -= 1
+            found = put_frame(block, (at + 16, at + 16 + there), link, time, room, tally)
+            missing, is_seen = missing if found and is_seen else found, True
+        elif missing and ((kind == _IPV4 and length >= 32) or (kind == _IPV6 and length >= 56)):
             _put_addresses(block, at, kind == _IPV4, time, room, tally)
-            has_addresses = is_counted = True
+            missing = 0
         at += length + 3 & ~3
-    if not is_counted:
-        tally[layout.NOT_IP] += 1
-    return True
+    if missing and (is_whole or is_seen):
+        tally[missing] += 1
+    return is_whole
 
 
 @compiled
@@ -634,56 +570,73 @@ def _sample(
 
 
 @compiled
-def walk_sflow(block: Bytes, datagrams: Rows, links: Rows, tables: Tables, room: Columns, tally: Rows) -> int:
-    """Read datagrams from tally[DATAGRAM] on and return why the walk ended. `links`: of each header protocol."""
+def _sflow(block: Bytes, row: Rows, links: Rows, tables: Tables, room: Columns, tally: Rows) -> int:
+    """Read a datagram; return why it ended there."""
+    start, end, time = row[layout.START], row[layout.END], row[layout.RECEIVED]
+    if end - start < 28 or big(block, start) != SFLOW_VERSION:
+        tally[layout.UNKNOWN_VERSION] += 1
+        return layout.DONE
+    family = big(block, start + 4)
+    at = start + (12 if family == 1 else 24)
+    if (family != 1 and family != 2) or end - at < 16:
+        tally[layout.BAD] += 1
+        return layout.DONE
+    if family == 1:
+        high, low = np.uint64(0), _MAPPED | np.uint64(big(block, start + 8))
+    else:
+        high, low = wide(block, start + 8), wide(block, start + 16)
+    stream = find_stream(tables, high, low, np.uint64(1) << np.uint64(32) | np.uint64(big(block, at)), tally)
+    if stream < 0:
+        return layout.FULL
+    tally[layout.STREAM] = stream
+    tally[layout.CLOCK] += 1
+    tally[layout.DATAGRAMS] += 1
+    tables.streams[stream, layout.STREAM_DATAGRAMS] += 1
+    judge(tables.streams, stream, big(block, at + 4), 1, layout.FEW_DATAGRAMS)
+    samples = big(block, at + 12)
+    at += 16
+    for _ in range(samples):
+        if end - at < 8 or big(block, at + 4) > end - at - 8:
+            tally[layout.DAMAGED] += 1
+            break
+        kind, length = big(block, at), big(block, at + 4)
+        at += 8
+        is_packet = kind in (FLOW, EXPANDED_FLOW, DISCARDED)
+        if is_packet and not _sample(block, (at, at + length), kind, time, links, tables, room, tally):
+            tally[layout.DAMAGED] += 1
+        at += length + 3 & ~3
+    return layout.DONE
+
+
+@partial(compiled, counts=False)  # with counts it would take twice as long
+def walk_exports(
+    block: Bytes,
+    datagrams: Rows,
+    peers: Words,
+    links: Rows,
+    tables: Tables,
+    room: Columns,
+    tally: Rows,
+    is_sflow: bool,
+    by_arrival: bool,
+) -> int:
+    """Read datagrams from tally[DATAGRAM] on, in it from tally[AT] on, and return why the walk ended.
+
+    `peers` has the addresses of the exporters. `links`: of each header protocol of sFlow. `by_arrival`: records without
+    a time of their own, or whose time does not count, have the time of their arrival, where it is known, not that of
+    their export.
+    """
     while tally[layout.DATAGRAM] < len(datagrams):
         number = tally[layout.DATAGRAM]
-        start, end, time = (
-            datagrams[number, layout.START],
-            datagrams[number, layout.END],
-            datagrams[number, layout.RECEIVED],
-        )
-        most = (end - start) // layout.SHORTEST_RECORD + 1
+        row = datagrams[number]
+        most = (row[layout.END] - row[layout.START]) // layout.SHORTEST_RECORD + 1
         if tally[layout.ROWS4] + most > len(room.src4) or tally[layout.ROWS6] + most > len(room.src6):
             return layout.ROOM
-        if end - start < 28 or big(block, start) != SFLOW_VERSION:
-            tally[layout.UNKNOWN_VERSION] += 1
-            tally[layout.DATAGRAM] += 1
-            continue
-        family = big(block, start + 4)
-        at = start + (12 if family == 1 else 24)
-        if (family != 1 and family != 2) or end - at < 16:
-            tally[layout.BAD] += 1
-            tally[layout.DATAGRAM] += 1
-            continue
-        if family == 1:
-            high, low = np.uint64(0), _MAPPED | np.uint64(big(block, start + 8))
+        if is_sflow:
+            reason = _sflow(block, row, links, tables, room, tally)
         else:
-            high, low = wide(block, start + 8), wide(block, start + 16)
-        key = np.uint64(1) << np.uint64(32) | np.uint64(big(block, at))
-        stream = find_stream(tables, high, low, key, tally)
-        if stream < 0:
-            return layout.FULL
-        tally[layout.STREAM] = stream
-        tally[layout.CLOCK] += 1
-        tally[layout.DATAGRAMS] += 1
-        tables.streams[stream, layout.STREAM_DATAGRAMS] += 1
-        judge(tables.streams, stream, big(block, at + 4), 1, layout.FEW_DATAGRAMS)
-        samples = big(block, at + 12)
-        at += 16
-        for _ in range(samples):
-            if end - at < 8:
-                tally[layout.DAMAGED] += 1
-                break
-            kind, length = big(block, at), big(block, at + 4)
-            at += 8
-            if length > end - at:
-                tally[layout.DAMAGED] += 1
-                break
-            is_packet = kind in (FLOW, EXPANDED_FLOW, DISCARDED)
-            if is_packet and not _sample(block, (at, at + length), kind, time, links, tables, room, tally):
-                tally[layout.DAMAGED] += 1
-            at += length + 3 & ~3
-        tally[layout.DATAGRAM] += 1
-        tally[layout.AT] = 0
+            reason = _netflow(block, row, peers[number], tables, room, tally, by_arrival)
+        if reason != layout.DONE:
+            return reason
+        tally[layout.DATAGRAM], tally[layout.AT] = number + 1, 0
     return layout.DONE

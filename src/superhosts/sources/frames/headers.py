@@ -50,6 +50,7 @@ from superhosts.sources.frames.links import (
     next_subframe,
     subframe_end,
     unwrapped,
+    wide,
 )
 
 UNKNOWN = -1  # a protocol that the captured bytes do not reach
@@ -438,15 +439,9 @@ def put_ipv4(block: Bytes, at: int, row: int, src: NDArray[np.uint32], dst: NDAr
 
 
 @compiled
-def _wide(block: Bytes, at: int) -> np.uint64:
-    """Eight bytes in network order."""
-    return np.uint64(big(block, at)) << np.uint64(32) | np.uint64(big(block, at + 4))
-
-
-@compiled
 def put_ipv6(block: Bytes, at: int, row: int, src: NDArray[np.uint64], dst: NDArray[np.uint64]) -> None:
     """Write the addresses of the IPv6 header at `at`."""
-    src[np.uint64(row), 0] = _wide(block, at + 8)
-    src[np.uint64(row), 1] = _wide(block, at + 16)
-    dst[np.uint64(row), 0] = _wide(block, at + 24)
-    dst[np.uint64(row), 1] = _wide(block, at + 32)
+    src[np.uint64(row), 0] = wide(block, at + 8)
+    src[np.uint64(row), 1] = wide(block, at + 16)
+    dst[np.uint64(row), 0] = wide(block, at + 24)
+    dst[np.uint64(row), 1] = wide(block, at + 32)

@@ -45,6 +45,12 @@ def big(block: Bytes, at: int) -> int:
 
 
 @compiled
+def wide(block: Bytes, at: int) -> np.uint64:
+    """Eight bytes in network order."""
+    return np.uint64(big(block, at)) << np.uint64(32) | np.uint64(big(block, at + 4))
+
+
+@compiled
 def swapped(value: int) -> int:
     """Four bytes in the other order."""
     return (value & 0xFF) << 24 | (value & 0xFF00) << 8 | value >> 8 & 0xFF00 | value >> 24
