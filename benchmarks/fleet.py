@@ -22,10 +22,11 @@ import json
 import multiprocessing
 import os
 import socket
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,11 +37,9 @@ import numpy as np
 from cases import THETA, Score, warm_up
 from fleet_edges import Fleet, Sent, send
 from harness import HERE, PUBLIC_KEY, Report, superhosts_command, timed
-from superhosts.core.files import read_json, write_json
 from superhosts.core.pairs import Part, Window
 from superhosts.core.times import window_name
-from superhosts.fleet.hub import ROWS
-from superhosts.fleet.store import LEDGER, UNION, WindowStore
+from superhosts.fleet.store import DATABASE, UNION, WindowStore, as_lines
 from superhosts.output.report import make_rows
 from superhosts.sketch.files import estimate_in_file, read_header
 from superhosts.sketch.sketch import Sketch, load
@@ -168,8 +167,10 @@ class HubProcess:
 
     def has_reported(self, window: Window) -> bool:
         """Return True if the hub has reported a window's rows."""
-        ledger = read_json(self.state / "windows" / window_name(window) / LEDGER)
-        return bool(ledger and ledger["issued"])
+        asked = "SELECT content FROM ledgers WHERE window = ?"
+        with closing(sqlite3.connect(self.state / DATABASE)) as database:
+            found = database.execute(asked, (window_name(window),)).fetchone()
+        return found is not None and bool(json.loads(found[0])["issued"])
 
     @property
     def broker(self) -> int | None:
@@ -327,7 +328,8 @@ def _steps(files: list[Path], folder: Path) -> Iterator[tuple[str, float]]:
         for column in zip(*answers, strict=True)
     ]
     rows = [{**row, "sites": sites} for row, sites in zip(make_rows(union.window, found), seen, strict=True)]
-    yield "keep the rows (write_json)", timed(lambda: write_json(folder / ROWS, [_plain(row) for row in rows]))[0]
+    window = store.windows()[0]
+    yield "keep the rows (Store.write)", timed(lambda: store.write(window, rows=as_lines(map(_plain, rows))))[0]
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,15 @@ import fnmatch
 import io
 import os
 import resource
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from superhosts.core.database import Database
 
 
 @contextmanager
@@ -70,6 +73,32 @@ def at_rename(pattern: str, fail: Callable[[], object], *, after: int = 0) -> It
                 fail()
 
     with system_call("replace", before):
+        yield
+
+
+def fill_database(*_: Any, **__: Any) -> None:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+    raise error
+
+
+@contextmanager
+def at_commit(fail: Callable[[], object], *, after: int = 0) -> Iterator[None]:
+    """Call `fail` before a database commits changes; the first `after` times it may."""
+    real, seen = Database.transaction, 0
+
+    @contextmanager
+    def transaction(database: Database) -> Iterator[sqlite3.Connection]:
+        nonlocal seen
+        with real(database) as connection:
+            before = connection.total_changes
+            yield connection
+            seen += connection.total_changes > before
+            if connection.total_changes > before and seen > after:
+                fail()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Database, "transaction", transaction)
         yield
 
 

@@ -75,6 +75,13 @@ def make_odd(path: Path, kind: str) -> None:
         path.symlink_to({"loop": path.name, "link": "/nonexistent/file", "device": "/dev/zero"}[kind])
 
 
+def damage_database(path: Path) -> None:
+    """Put something else in place of a database, which a process of before may still have open."""
+    for ending in ("", "-wal", "-shm"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+    path.write_bytes(b"not a database" * 1000)
+
+
 def damage(path: Path, offset: int = -100) -> None:
     data = bytearray(path.read_bytes())
     data[offset] ^= 0xFF

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +21,7 @@ from superhosts.fleet.link import Receipt
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.sites import Roster
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import UNION, WindowStore
+from superhosts.fleet.store import DATABASE, OPEN, PAST, SLIDING, UNION, WindowStore
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.sketch import Sketch
 
@@ -93,6 +95,23 @@ class Node:
     def union(self, number: int) -> Sketch:
         key = sorted(self.store.windows())[number]
         return sh.load(self.store.folder(key) / UNION)
+
+
+def as_files(state: Path) -> None:
+    """Turn a state into one of release 0.1, which had its ledgers and rows in files."""
+    names = {OPEN: "windows/{}/ledger.json", PAST: "past/{}.json", SLIDING: "sliding/{}.json"}
+    with contextlib.closing(sqlite3.connect(state / DATABASE)) as database:
+        found = database.execute(
+            "SELECT kind, window, l.content, r.content FROM ledgers l LEFT JOIN rows r USING (kind, window)"
+        )
+        for kind, window, ledger, rows in found:
+            path = state / names[kind].format(window)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(ledger)
+            if rows is not None:
+                path.with_name("rows.jsonl" if kind == OPEN else f"{window}.jsonl").write_bytes(rows)
+    for path in state.glob(f"{DATABASE}*"):
+        path.unlink()
 
 
 class FakeTime:

@@ -16,10 +16,9 @@ from hubs import SITES, Node, union_of
 from processes import DEADLINE, ending, make_edge, make_hub, rows, wait_for, windows_in
 from processes import Node as Process
 from queues import waiting_in
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import UsageError
 from superhosts.fleet import backup
 from superhosts.fleet.backup import save_state
-from superhosts.fleet.store import LEDGER
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.delivery import Outbox
@@ -75,33 +74,38 @@ def test_a_hub_goes_on_where_the_copy_was_made(tmp_path: Path) -> None:
     assert not (node.folder / "state" / backup.TEMPORARY).exists()
 
 
-def test_a_window_that_changes_meanwhile_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = Node(tmp_path, grace=3600.0)
-    send(node, "ams", 0)
-    ledger, real = next(tmp_path.glob(f"state/windows/*/{LEDGER}")), backup._link_file
-    changes = [1, 1, 1]
+def test_what_changes_while_the_copy_is_made_is_found_in_it_or_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One window is retired after the database was copied, and another one gets a sketch."""
+    node = Node(tmp_path / "old", grace=0.0, late=-1.0)
+    for number in (0, 1):
+        send(node, "ams", number)
+    node.hub.step()
+    send(node, "ams", 2)
+    real, windows = backup._copy, [node.store.folder(name) for name in node.store.windows()]
 
-    def change(source: Path, target: Path) -> bool:
-        if source == ledger and changes:
-            changes.pop()
-            fresh = shutil.copy(ledger, tmp_path / "fresh")
-            Path(fresh).replace(ledger)
-        return real(source, target)
+    def change(sources: list[Path], folder: Path) -> None:
+        if folder.name == windows[1].name:
+            node.store.retire(windows[1].name)
+            send(node, "fra", 2)
+        real(sources, folder)
 
-    monkeypatch.setattr(backup, "_link_file", change)
-    assert save_state(tmp_path / "state", tmp_path / "hub.tar").windows == 1
-    assert changes == []
-    changes += [1] * 1000
-    with pytest.raises(OutputError, match="changes all the time; stop the hub"):
-        save_state(tmp_path / "state", tmp_path / "other.tar")
-    assert not (tmp_path / "other.tar").exists()
+    monkeypatch.setattr(backup, "_copy", change)
+    assert save_state(tmp_path / "old" / "state", tmp_path / "hub.tar").windows == 2
+    restore(tmp_path / "hub.tar", tmp_path / "state")
+    again = Node(tmp_path, grace=0.0)
+    assert again.store.is_past(windows[1].name)
+    again.hub.step()
+    assert reported(again) == [(2, 2, 1)]
+    assert content(again.union(1)) == content(union_of(sketch("ams", 2), sketch("fra", 2)))
 
 
 def test_the_command(run: Run, tmp_path: Path) -> None:
     node = Node(tmp_path, grace=3600.0)
     send(node, "ams", 0)
     state, file = tmp_path / "state", tmp_path / "hub.tar"
-    kept = {"sliding/x.json", "sliding/x.jsonl", "broker/sites.json", "broker/hub.nk", "clock"}
+    kept = {"up/x.cube", "broker/sites.json", "broker/hub.nk", "clock"}
     for name in (*kept, "broker/seeds/ams.nk", "broker/store/x", "incoming/y"):
         (state / name).parent.mkdir(parents=True, exist_ok=True)
         (state / name).write_text(name)
@@ -115,7 +119,7 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     found = restore(file, tmp_path / "found")
     names = {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()}
-    assert {*kept, "alerts.sqlite"} <= names
+    assert {*kept, "hub.sqlite", "alerts.sqlite"} <= names
     assert not any("seeds" in name or "store" in name or "incoming" in name for name in names)
     AlertStore(found / "alerts.sqlite", must_exist=True).machine(Policy())
     assert [each["id"] for each in waiting_in(found)] == ["1"]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from faults import DeadError, at_rename, die
+from faults import DeadError, at_commit, at_rename, die
 from fleets import KEY, LARGER, SETTINGS, damage, forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, make_archive, three, union_of
@@ -27,7 +27,7 @@ from superhosts.fleet.filelink import FileReceiver, FileSender
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import LEDGER, ROWS, UNION, WindowStore
+from superhosts.fleet.store import UNION, WindowStore
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
@@ -253,22 +253,21 @@ def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Pat
     assert len(node.reports) == 2
 
 
-STEPS = {  # the file whose new version the hub does not finish, and how many versions come before it
-    "union": (UNION, 0),
-    "ledger": (LEDGER, 1),
-    "rows": (ROWS, 0),
-    "issued": (LEDGER, 2),
+STEPS = {  # what the hub does not finish
+    "union": at_rename(UNION, die),
+    "rows": at_commit(die, after=1),
+    "report": contextlib.nullcontext(),
+    "issued": at_commit(die, after=2),
 }
 
 
-@pytest.mark.parametrize("step", [*STEPS, "report"])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_hub_that_dies_at_any_step_loses_nothing_and_repeats_identical_rows(tmp_path: Path, step: str):
     """The step fails once with an error that nothing catches; then a new hub takes the folder as it is."""
     node = Node(tmp_path).send_all(*three())
     reported: list[HubReport] = []
     node.report = die if step == "report" else reported.append
-    file, versions = STEPS.get(step, (LEDGER, 99))
-    with at_rename(file, die, after=versions), pytest.raises(DeadError):
+    with STEPS[step], pytest.raises(DeadError):
         node.hub.step()
     assert len(reported) == (step == "issued")
     late = make_sketch("lon", peers=300, base=5000)

@@ -17,23 +17,23 @@ from typing import Any
 import pytest
 
 import superhosts as sh
-from faults import DeadError, at_rename, at_sync, die, fill_disk, system_call
+from faults import DeadError, at_commit, at_rename, at_sync, die, fill_database, fill_disk, system_call
 from fleets import KEY, LARGER, make_sketch, window, write_parcel
 from hubs import SITES, Node, make_archive, three, union_of
 from processes import wait_for
-from superhosts.core.files import write_json, write_lines
+from superhosts.core.files import write_json
 from superhosts.core.notices import Notice
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
 from superhosts.errors import OutputError, UnreadableError, UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.filelink import FileReceiver, FileSender
-from superhosts.fleet.hub import ROWS, HubCounters, Retries
+from superhosts.fleet.hub import HubCounters, Retries
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import LEDGER, UNION, WindowStore
+from superhosts.fleet.store import UNION, WindowStore
 from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.files import AppendedFile, ParquetFolder, ReplacedFile
 from superhosts.output.report import Report
@@ -71,7 +71,7 @@ def test_a_window_whose_sketches_were_all_left_out_is_not_past(tmp_path: Path):
 def test_a_window_that_was_being_retired_is_not_reported_as_new(tmp_path: Path):
     def half(folder: Path, **_: Any) -> None:
         if folder.exists():
-            for path in (folder / LEDGER, *folder.glob("*-ams-*.cube")):
+            for path in folder.glob("*-ams-*.cube"):
                 path.unlink()
             die()
 
@@ -92,7 +92,7 @@ def test_a_window_that_was_being_taken_back_is_taken_back_again(tmp_path: Path):
     first, second, _ = three()
     node.step(first)
     node.hub.tidy()
-    with at_rename(LEDGER, die), pytest.raises(DeadError):
+    with at_commit(die), pytest.raises(DeadError):
         node.send(second)
     again = Node(tmp_path, sites=("ams", "fra"), archive=archive)
     assert again.send(second).verdict == MERGED
@@ -217,7 +217,7 @@ def test_an_archived_sketch_that_cannot_be_read_now_is_not_replaced(tmp_path: Pa
 def test_a_report_that_went_out_is_counted_and_not_handed_out_twice(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
     node.send(make_sketch("ams"))
-    with at_rename(LEDGER, fill_disk, after=2):
+    with at_commit(fill_database, after=2):
         node.hub.step()
         assert node.hub.counters.reports == len(node.reports) == 1
         node.hub.step()
@@ -261,7 +261,7 @@ def test_each_destination_gets_a_report_once_however_often_another_fails(tmp_pat
     for _ in range(3):
         node.hub.step()
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 1
-    assert (node.store.folder(KEY) / ROWS).exists()  # what the state needs does not wait for others
+    assert node.store.ledgers.rows(KEY)  # what the state needs does not wait for others
     assert node.hub.counters.reports == 0
     stream.full = False
     node.hub.step()
@@ -374,16 +374,6 @@ def test_a_site_with_the_hubs_own_name_keeps_its_sketch_beside_the_union(tmp_pat
     assert content(sh.load(archive.folder / KEY[:8] / names[1])) == content(sketches[0])
 
 
-def test_a_ledger_of_a_newer_release_is_read(tmp_path: Path):
-    node = Node(tmp_path, grace=0.0).step(three()[0])
-    path = node.store.folder(KEY) / LEDGER
-    ledger = json.loads(path.read_text())
-    ledger["new"] = ledger["issued"]["newer"] = 1
-    path.write_text(json.dumps(ledger))
-    again = Node(tmp_path, grace=0.0).step(three()[1])
-    assert [(report.revision, report.sites) for report in again.reports] == [(2, ["ams", "fra"])]
-
-
 # The archive and the link's folder.
 
 
@@ -482,8 +472,4 @@ def test_a_state_file_is_synced_before_it_has_its_name(tmp_path: Path, durable: 
     with at_sync(watch):
         write_json(path, "new", durable=durable)
         expected = [(path.stat().st_ino, True), (tmp_path.stat().st_ino, False)]
-        assert synced == (expected if durable else [])
-        synced.clear()
-        before = path.stat().st_ino
-        write_lines(path, ["rows"])
-    assert synced == [(path.stat().st_ino, True), (tmp_path.stat().st_ino, False)]
+    assert synced == (expected if durable else [])

@@ -60,7 +60,7 @@ def test_a_site_at_which_the_host_is_saturated_has_no_number_and_comes_first(tmp
 
     again = SiteEstimates(found, union, None)  # after a restart, when the sites' own sketches are gone
     row = {"host": "0.0.0.7", "family": 4, "side": "inner", "direction": "any", "sites": site_estimates.of(0)}
-    assert again.remember(json.loads(json.dumps([row])))
+    again.remember(json.loads(json.dumps([row])))
     assert again.of(0) == [full, measured]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import itertools
 import random
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,19 +17,20 @@ from typing import Any
 import pytest
 
 from chaos import LONG
-from faults import DeadError, at_rename, at_sync, die
-from fleets import damage
+from faults import DeadError, at_commit, at_rename, at_sync, die
+from fleets import damage, damage_database
 from hubs import FakeTime, Node, make_archive
 from processes import INNER, SITES, sites_traffic, write_captures
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
+from superhosts.core.times import window_name
 from superhosts.core.units import SECOND
 from superhosts.errors import OutputError
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.report import HubReport
 from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import UNION
+from superhosts.fleet.store import DATABASE, SLIDING, UNION
 from superhosts.output.report import make_rows
 from superhosts.pipeline.scan import scan
 from superhosts.pipeline.settings import Settings
@@ -238,7 +241,7 @@ def killed_somewhere(node: Node, fault: Any, work: Callable[[], None]) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", ["rename", "sync", "report"])
+@pytest.mark.parametrize("call", ["rename", "sync", "commit", "report"])
 def test_killed_at_any_moment_no_row_is_lost_or_changes(tmp_path: Path, call: str):
     """Three panes come, then a late sketch. The hub is killed before the first call that matters, the second, …"""
     sites = SITES[:2]
@@ -250,7 +253,7 @@ def test_killed_at_any_moment_no_row_is_lost_or_changes(tmp_path: Path, call: st
         node.hub.step()
         node.hub.tidy()
 
-    step = 1 if LONG else {"rename": 3, "sync": 7, "report": 1}[call]
+    step = 1 if LONG else {"rename": 3, "sync": 7, "commit": 5, "report": 1}[call]
     for moment in itertools.count(0, step):
         folder = tmp_path / str(moment)
         reports: list[HubReport] = []
@@ -277,7 +280,7 @@ def test_killed_at_any_moment_no_row_is_lost_or_changes(tmp_path: Path, call: st
                 killed |= killed_somewhere(node, at_sync(lambda _: None), lambda n=node, w=late: play(n, late=w))
             else:
                 node.report = note
-                fault = at_rename("*", count) if call == "rename" else at_sync(count)
+                fault = {"rename": at_rename("*", count), "sync": at_sync(count), "commit": at_commit(count)}[call]
                 killed |= killed_somewhere(node, fault, lambda n=node, w=late: play(n, late=w))
             node = make_node(folder, grace=0.0, sites=sites)
             node.report = note
@@ -361,13 +364,13 @@ def test_panes_are_kept_while_windows_need_them(tmp_path: Path):
     clock.now += 1000
     node.hub.tidy()
     assert node.store.windows() == []
-    assert list((tmp_path / "state" / "sliding").glob("*.jsonl")) == []
+    assert not any(node.store.ledgers.rows(window_name(window(number)), SLIDING) for number in range(COUNT))
     node = make_node(tmp_path, late=1.0, times=clock.source)
     node.hub.step()
     assert node.reports == []
     late = Sketch(SETTINGS.make_detector, window=window(3)._replace(start=window(3).end - SLIDE), site="lon")
     assert node.send(late).reason == "its windows are past --late, and no archive has their other panes"
-    number = GRID.number_of_window(min(node.store._past.glob("*.json")).stem) + 1
+    number = window(0).end // SLIDE
     early = Sketch(SETTINGS.make_detector, window=Window((number - 2) * SLIDE, (number - 1) * SLIDE), site="lon")
     assert node.send(early).reason == "its windows are past --late, and no archive has their other panes"
 
@@ -418,27 +421,25 @@ def test_a_late_sketch_brings_panes_back_from_the_archive(tmp_path: Path, lost: 
     assert {report.attendance for report in node.reports} == {"3 of 3 sites"}
 
 
-@pytest.mark.parametrize("what", ["ledger", "rows", "union"])
+@pytest.mark.parametrize("what", ["database", "rows", "union"])
 def test_damaged_state_is_named_and_made_again(tmp_path: Path, what: str):
     node = make_node(tmp_path, grace=0.0)
     for number in range(5):
         send(node, number, SITES if number != 3 else SITES[:2])
         node.hub.step()
     state = tmp_path / "state"
-    path = {
-        "ledger": sorted((state / "sliding").glob("*.json"))[3],
-        "rows": sorted((state / "sliding").glob("*.jsonl"))[3],
-        "union": sorted((state / "windows").glob(f"*/{UNION}"))[2],
-    }[what]
     if what == "union":
-        damage(path)
+        damage(sorted((state / "windows").glob(f"*/{UNION}"))[2])
+    elif what == "database":
+        damage_database(state / DATABASE)
     else:
-        path.write_text('{"issued": {"revision": "one"}}\n' if what == "ledger" else '["a row"\n')
+        with contextlib.closing(sqlite3.connect(state / DATABASE)) as database, database:
+            database.execute("UPDATE rows SET content = '[]' WHERE kind = ?", (SLIDING,))
     first, node = node.reports, make_node(tmp_path, grace=0.0)
     node.hub.step()
     send(node, 3, ["nyc"])
     node.hub.step()
-    assert any(path.name in line and ("SET ASIDE" in line or "LEFT OUT" in line) for line in node.said)
+    assert any(line.startswith(("SET ASIDE", "LEFT OUT", "DAMAGED: the rows")) for line in node.said)
     found = last([*first, *node.reports])
     assert found == {window(number): truth()[window(number)] for number in range(5)}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
-import json
 import operator
 import os
-import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +15,18 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from fleets import KEY, forge_parcel, make_odd, make_sketch, window, write_parcel
+from fleets import KEY, damage_database, forge_parcel, make_odd, make_sketch, window, write_parcel
 from forging import take_apart
-from hubs import SITES, FakeTime, Node, three, union_of
+from hubs import SITES, FakeTime, Node, as_files, three, union_of
 from superhosts.core.results import Selection
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
+from superhosts.errors import InputError
 from superhosts.fleet.hub import LONGEST_REST
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
-from superhosts.fleet.store import LEDGER, ROWS, UNION, Quarantine, WindowStore
+from superhosts.fleet.store import DATABASE, UNION, Issue, Quarantine, WindowStore
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
@@ -87,69 +88,104 @@ def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_repo
     assert again.hub.status()["stuck"] == {}
 
 
-# State files that somebody has damaged.
-LEDGERS = {
-    "empty": "",
-    "no JSON": "{",
-    "deep": "[" * 100_000,
-    "a list": "[]",
-    "known is text": '{"known": "outer", "merged": [-1], "issued": {"revision": 1, "members": [16], "missing": []}}',
-    "known is a number": '{"known": -0.5}',
-    "a name of another window": json.dumps({"known": ["00231114T221500Z-5m-ams-1b11c6bf1cb6b8a8.cube"]}),
-    "times are texts": '{"first": "x", "unreported": []}',
-    "time is not a number": '{"unreported": NaN}',
-    "a long number": '{"first": 1' + "0" * 400 + "}",
-    "issued is a list": '{"issued": [1]}',
-    "revision is a truth": '{"issued": {"revision": true}}',
-    "revision is negative": '{"issued": {"revision": -7}}',
-    "missing holds no names": '{"issuing": {"revision": 1, "missing": ["\\u001b[31m"]}}',
-}
-
-
-@pytest.mark.parametrize("text", LEDGERS.values(), ids=LEDGERS)
-def test_a_ledger_that_makes_no_sense_is_set_aside_and_made_again(tmp_path: Path, text: str):
-    node = Node(tmp_path, grace=0.0).step(*three())
-    path = node.store.folder(KEY) / LEDGER
-    path.write_text(text)
+# What somebody has damaged in the state.
+def test_a_damaged_database_is_set_aside_and_made_again(tmp_path: Path):
+    Node(tmp_path, grace=0.0).step(*three())
+    path = tmp_path / "state" / DATABASE
+    damage_database(path)
     again = Node(tmp_path, grace=0.0)
     again.hub.step()
     (report,) = again.reports
-    assert report.revision == 2
+    assert report.revision > 1
     assert report.sites == list(SITES)
     assert content(again.union(0)) == content(union_of(*three()))
-    assert (path.with_name(f".{LEDGER}.aside")).read_text() == text
+    assert path.with_name(f".{DATABASE}.aside").read_bytes().startswith(b"not a database")
     assert any("SET ASIDE" in line and str(path) in line for line in again.said)
     assert again.hub.status()["aside"] == {"count": 1, "last": [str(path)]}
     third = Node(tmp_path, grace=0.0)
     third.hub.step()
     assert third.reports == []
-    assert third.store.ledger(KEY).issued.revision == 2
+    assert third.store.ledger(KEY).issued == Issue(report.revision, [path.name for path in again.store.sketches(KEY)])
 
 
-@pytest.mark.parametrize("text", ['"f8"\n', "[]\n", '{"host": 1}\n', "{\n", "\x00", '{"host": "a", "sites": 7}\n'])
-def test_rows_of_an_earlier_report_that_make_no_sense_are_set_aside(tmp_path: Path, text: str):
+@pytest.mark.parametrize(
+    "content", [b"\xff", "", "[]", "[" * 9999, '{"known": ["x"]}', '{"issued": {"revision": true}}', 7]
+)
+def test_a_ledger_that_makes_no_sense_is_made_again(tmp_path: Path, content: Any):
+    Node(tmp_path, grace=0.0).step(*three())
+    change(tmp_path, "UPDATE ledgers SET content = ?", content)
+    again = Node(tmp_path, grace=0.0)
+    again.hub.step()
+    assert [(report.revision > 1, report.sites) for report in again.reports] == [(True, list(SITES))]
+    assert any(f"DAMAGED: the ledger of {KEY}" in line for line in again.said)
+    third = Node(tmp_path, grace=0.0)
+    third.hub.step()
+    assert third.reports == []
+
+
+@pytest.mark.parametrize("content", ['"f8"\n', "{", b"\xff", 7])
+def test_damaged_rows_of_an_earlier_report_are_left_out(tmp_path: Path, content: Any):
     node = Node(tmp_path, grace=0.0).step(*three()[:2])
-    rows = node.store.folder(KEY) / ROWS
-    rows.write_text(text)
+    change(tmp_path, "UPDATE rows SET content = ?", content)
     node.step(three()[2])
     assert node.reports[-1].revision == 2
     assert {site["site"] for site in node.reports[-1].rows[0]["sites"]} == set(SITES)
-    assert rows.with_name(f".{ROWS}.aside").read_text() == text
-    assert node.hub.status()["aside"]["last"] == [str(rows)]
+    assert any(f"DAMAGED: the rows of the last report of {KEY}" in line for line in node.said)
+
+
+def change(folder: Path, statement: str, *values: Any) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "state" / DATABASE)) as database, database:
+        database.execute(statement, values)
+
+
+def test_a_database_of_a_later_release_is_refused_and_named(tmp_path: Path):
+    Node(tmp_path)
+    change(tmp_path, "PRAGMA user_version = 99")
+    change(tmp_path, "UPDATE state SET value = '7.5' WHERE name = 'written_by'")
+    with pytest.raises(InputError, match=rf"{DATABASE}: a later version of superhosts 7\.5 wrote it \(format 99"):
+        Node(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
-@pytest.mark.parametrize("name", [LEDGER, ROWS, UNION, "sketch"])
+@pytest.mark.parametrize("name", [DATABASE, UNION, "sketch"])
 def test_a_folder_or_pipe_in_place_of_a_state_file_is_set_aside(tmp_path: Path, name: str, kind: str):
     node = Node(tmp_path, grace=0.0).step(*three()[:2])
     folder = node.store.folder(KEY)
     path = next(folder.glob("*-fra-*.cube")) if name == "sketch" else folder / name
+    if name == DATABASE:
+        path = tmp_path / "state" / DATABASE
+        damage_database(path)
     make_odd(path, kind)
     again = Node(tmp_path, grace=0.0).step(three()[2])
-    assert again.reports[-1].revision == 2
+    assert again.reports[-1].revision > 1
     assert content(again.union(0)) == content(union_of(*three()))
-    assert os.path.lexists(folder / f".{path.name}.aside")
+    assert os.path.lexists(path.with_name(f".{path.name}.aside"))
     assert again.hub.status()["stuck"] == {}
+
+
+@pytest.mark.parametrize("damage", ["", "ledger.json", "rows.jsonl", "past"])
+def test_a_state_of_release_0_1_is_taken_over(tmp_path: Path, damage: str):
+    node = Node(tmp_path, grace=0.0, late=-1.0).step(*three(1)[:2])
+    node.hub.tidy()
+    node.step(*three()[:2])
+    for path in node.store.sketches(KEY):
+        path.unlink()  # which sites saw a host is in the rows alone
+    state = tmp_path / "state"
+    as_files(state)
+    for path in state.rglob(f"{damage or 'nothing'}*"):
+        (next(path.glob("*.json")) if path.is_dir() else path).write_text("{")
+    for _ in range(2):
+        again = Node(tmp_path, grace=0.0)
+        assert {path.name for path in state.rglob("*.json*") if path.name[0] != "."} == set()
+        assert len(list(state.rglob(".*.aside"))) == (damage in ("ledger.json", "past"))
+    verdicts = [again.send(sketch).verdict for sketch in three(1)]
+    assert verdicts == ([REFUSED] * 3 if damage == "past" else [MERGED, MERGED, REFUSED])
+    again.step(three()[2])
+    (report,) = again.reports
+    assert report.revision > 2 if damage == "ledger.json" else report.revision == 2
+    if damage in ("", "past"):
+        assert {site["site"] for site in report.rows[0]["sites"]} == set(SITES)
+    assert content(again.union(0)) == content(union_of(*three()))
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "loop", "link"])
@@ -204,12 +240,10 @@ def test_a_folder_where_sketches_arrive_is_set_aside(tmp_path: Path):
 
 
 def test_sketches_whose_ledger_is_lost_are_never_removed(tmp_path: Path):
-    """A past ledger and a folder without one: the folder is taken for what it holds."""
+    """A folder whose ledger is that of a past window: it was being restored from the archive."""
     node = Node(tmp_path, grace=0.0).step(*three()[:2])
     node.send(three()[2])
-    folder = node.store.folder(KEY)
-    shutil.copy(folder / LEDGER, tmp_path / "state" / "past" / f"{KEY}.json")
-    (folder / LEDGER).unlink()
+    node.store.ledgers.retire(KEY)
     again = Node(tmp_path, grace=0.0)
     again.hub.step()
     assert [report.revision for report in again.reports] == [2]

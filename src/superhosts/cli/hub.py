@@ -88,6 +88,7 @@ def hub(options: HubOptions) -> None:
     with contextlib.ExitStack() as parts:
         parts.enter_context(hold_folder(options.state))
         store = WindowStore(options.state, tell)
+        parts.callback(store.ledgers.close)
         grid, roster = plan.settings.grid, known_sites(options.state)
         intake = Intake(store, expected_kinds(plan.traffic), roster, archive=plan.archive, grid=grid)
         upstream = None

@@ -254,10 +254,6 @@ def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool =
     _write_lines(path, [json.dumps(content, indent=1)], durable=durable, shared=shared)
 
 
-def write_lines(path: Path, rows: Iterable[Any]) -> None:
-    _write_lines(path, map(json.dumps, rows), durable=True)
-
-
 def write_private(path: Path, text: str) -> None:
     _write_lines(path, text.splitlines(), durable=True)
 
@@ -323,16 +319,3 @@ def set_aside_and_report(path: Path, why: str, say: Callable[[str], None]) -> No
     from superhosts.core.notices import WARNING, Notice  # Few programs set a file aside.
 
     say(Notice(f"{printable(path)}: {why}; SET ASIDE as {printable(target.name)}", "set-aside", WARNING))
-
-
-def read_lines(path: Path) -> Iterator[Any]:
-    """Yield the items of a JSON Lines file, none if it is missing. Raise ValueError if it is damaged."""
-    try:
-        text = _read_plain(path)
-    except FileNotFoundError:
-        return
-    for line in text.splitlines():
-        try:
-            yield json.loads(line)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None

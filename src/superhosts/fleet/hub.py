@@ -17,12 +17,11 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.files import write_lines
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.results import DEFAULT_SELECTION, Selection
@@ -37,7 +36,7 @@ from superhosts.fleet.names import SketchId, parse_window_name, site_of
 from superhosts.fleet.report import HubReport, Reporter
 from superhosts.fleet.slidingwindows import NOT_SLIDING, Grid, SlidingWindows
 from superhosts.fleet.spool import Spool
-from superhosts.fleet.store import ROWS, UNION, Issue, Ledger, WindowStore
+from superhosts.fleet.store import UNION, Issue, Ledger, WindowStore, as_lines
 from superhosts.fleet.union import Merger
 from superhosts.sketch.sketch import Sketch
 
@@ -152,7 +151,7 @@ class Hub:
         self._say(Notice(f"LEFT OUT of the sites that saw a host: {error}", "left-out", WARNING))
 
     def _newest(self) -> float:
-        return max(self._store.newest(), self._archive.newest() if self._archive else 0.0)
+        return max(self._store.ledgers.newest(), self._archive.newest() if self._archive else 0.0)
 
     def run(
         self,
@@ -304,7 +303,7 @@ class Hub:
         with self._store.lock:
             if set(ledger.known) != set(made.issue.members):  # what arrived meanwhile waits as long as what arrives now
                 ledger.unreported = self._times.wall()
-            ledger.change(partial(self._store.write, window), issued=made.issue, issuing=None)
+            self._store.write(window, replace(ledger, issued=made.issue, issuing=None))
         self._made = None
         if made.sketch is not None:
             self.counters.panes += 1
@@ -349,15 +348,13 @@ class Hub:
             for path in self._store.sketches(window) if self._archive.with_sites else ():
                 if path.name in new:
                     self._archive.add_site(path)
-        with self._store.lock:
-            ledger.merged = issue.members
-            self._store.write(window)
         if self._upstream is not None:
             self._upstream.put(sketch)
-        if report is None:
-            return _Made(issue, None, sketch)
-        write_lines(self._store.folder(window) / ROWS, report.rows)
-        return _Made(issue, report)
+        rows = None if report is None else as_lines(report.rows)
+        with self._store.lock:
+            ledger.merged = issue.members
+            self._store.write(window, rows=rows)
+        return _Made(issue, report, sketch if report is None else None)
 
     def _make_report(self, window: str, sketch: Sketch, ledger: Ledger, issue: Issue) -> HubReport:
         names = sorted({*map(site_of, issue.members), *ledger.held})
@@ -370,10 +367,7 @@ class Hub:
         draft = HubReport(window=span, revision=issue.revision, **who)
         # The files of a first report were verified a moment ago, when they were merged.
         trusted = issue.revision == 1
-        report, valid = self.reporter.make(sketch, draft, files, self._store.rows(window), trusted=trusted)
-        if not valid:
-            self._store.quarantine.put(self._store.folder(window) / ROWS, "not the rows of a report")
-        return report
+        return self.reporter.make(sketch, draft, files, self._store.ledgers.rows(window) or [], trusted=trusted)
 
     def tidy(self) -> None:
         """Remove what no report needs any more, from time to time; by age only if the clock is plausible."""
@@ -395,8 +389,7 @@ class Hub:
                 self._swept = self._times.steady()
                 self._archive.sweep(self._times.wall())
             past = max(self._archive.keep if self._archive else 0.0, PAST)
-            self._store.forget_past(past)
-            self._sliding.forget(past)
+            self._store.ledgers.forget(past)
 
     def _tidy_window(self, window: str, is_recent: bool, retire: bool) -> None:
         with self._store.lock:  # an arriving sketch must find the window either complete or gone

@@ -65,18 +65,18 @@ class Reporter:
         before: Iterable[Any],
         *,
         trusted: bool = False,
-    ) -> tuple[HubReport, bool]:
-        """Return the report of a union, and whether the rows of the last report (`before`) are valid.
+    ) -> HubReport:
+        """Return the report of a union.
 
-        `draft` says who took part, and `files` where the sites' own sketches are (`trusted`: their checksums are
-        verified).
+        `draft` says who took part, `files` where the sites' own sketches are (`trusted`: their checksums are verified),
+        and `before` has the rows of the last report.
         """
         if self.on_union is not None:
             self.on_union(sketch)
         with self.restoring.measured():
             found, left_out = self._selection().search(sketch)
         site_estimates = SiteEstimates(found, sketch, self._key)
-        valid = site_estimates.remember(before)
+        site_estimates.remember(before)
         for error in site_estimates.ask(files, trusted=trusted):
             self._on_left_out(error)
         assert draft.window is not None
@@ -85,7 +85,7 @@ class Reporter:
         rows = LazyRows(len(plain), lambda number: {**plain[number], "sites": site_estimates.of(number), **taken})
         with_evidence = sketch.evidence is not None
         least = sketch.least_listed
-        return replace(draft, rows=rows, left_out=left_out, least_listed=least, has_evidence=with_evidence), valid
+        return replace(draft, rows=rows, left_out=left_out, least_listed=least, has_evidence=with_evidence)
 
 
 class SiteEstimates:
@@ -114,21 +114,13 @@ class SiteEstimates:
             part: HostKeys(numbers_to_array(numbers, formats[part].key_bits)) for part, numbers in hosts.items()
         }
 
-    def remember(self, rows: Iterable[Any]) -> bool:
-        """Take the sites from the rows of the previous report, since some sites' sketches may be gone by now.
-
-        Return False if some of the rows are invalid.
-        """
-        whole = True
+    def remember(self, rows: Iterable[Row]) -> None:
+        """Take the sites from the rows of the previous report, since some sites' sketches may be gone by now."""
         for row in rows:
-            if not _is_row(row):
-                whole = False
-                continue
             place = row["host"], row["family"], row["side"], row["direction"]
             number = self._names.get((*place, row.get("counts", "hosts"), row.get("filter", "")))
             if number is not None:
                 self._before[number] = row["sites"]
-        return whole
 
     def ask(self, files: Mapping[str, list[Path]], *, trusted: bool) -> list[SuperhostsError]:
         """Query the sketches of all sites (`trusted`: their checksums are verified); return the permanent errors."""
@@ -169,23 +161,3 @@ class SiteEstimates:
                     "peers_high": int(rows.peers_high[place]) if measured else None,
                 }
         return sorted(seen.values(), key=lambda row: (-known_peers(row), row["site"]))
-
-
-def _is_row(row: Any) -> bool:
-    """Return True if a value read from a file is a row with the sites that saw its host."""
-    names = ("side", "direction")
-    return (
-        isinstance(row, dict)
-        and all(isinstance(row.get(name), str) for name in names)
-        and all(isinstance(row.get(name, ""), str) for name in ("counts", "filter"))
-        and type(row.get("host")) in (str, int)
-        and type(row.get("family", "missing")) in (int, type(None))  # null for generic keys
-        and isinstance(row.get("sites"), list)
-        and all(
-            isinstance(site, dict)
-            and isinstance(site.get("site"), str)
-            and type(site.get("peers_low")) is int
-            and all(type(site.get(name, "missing")) in (int, type(None)) for name in ("peers", "peers_high"))
-            for site in row["sites"]
-        )
-    )

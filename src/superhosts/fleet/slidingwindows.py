@@ -13,11 +13,10 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from superhosts.core.files import make_folder, os_errors, read_lines, write_json, write_lines
 from superhosts.core.pairs import Window
 from superhosts.core.times import window_name
 from superhosts.core.units import format_duration
@@ -25,12 +24,11 @@ from superhosts.errors import UsageError
 from superhosts.fleet.archive import Archive
 from superhosts.fleet.names import parse_window_name, site_of
 from superhosts.fleet.report import HubReport, Reporter
-from superhosts.fleet.store import UNKNOWN, Issue, Ledger, WindowStore, remove_old, revision_after
+from superhosts.fleet.store import SLIDING, UNKNOWN, Issue, Ledger, WindowStore, as_lines, revision_after
 from superhosts.fleet.union import Merger
 from superhosts.pipeline.sliding import PaneQueue
 from superhosts.sketch.sketch import Sketch
 
-FOLDER = "sliding"
 KEPT = ("revision", "sites", "missing", "refused", "left_out")  # of a report that is in progress
 
 
@@ -111,10 +109,7 @@ class _Attendance(NamedTuple):
 class SlidingWindows:
     """Makes and reports the windows of a grid from the panes of a store, which are like windows that do not slide.
 
-        STATE/sliding/20261114T120000Z-5m.json      the last report, and one in progress
-        STATE/sliding/20261114T120000Z-5m.jsonl     the rows of the last report that was made
-
-    The rows are on disk before the report counts as in progress. So a hub that is killed meanwhile writes the same rows
+    A report counts as in progress when its rows are on disk. So a hub that is killed meanwhile writes the same rows
     again, even if some pane has changed.
     """
 
@@ -123,18 +118,13 @@ class SlidingWindows:
     ) -> None:
         self._grid, self._store, self._archive = grid, store, archive
         self._reporter = reporter
-        self._folder, self._merger = store.state / FOLDER, merger
-        self._ledgers: dict[str, Ledger] = {}  # as far as they were read
+        self._merger, self._ledgers = merger, store.ledgers
         self._fresh: tuple[Pane, Sketch] | None = None  # the pane that was merged last
         self._queue = PaneQueue()
         self._queued: list[Pane] = []
         self.due: dict[str, set[str]] = {}  # window → sites that wait for its report
         if grid.panes == 1:
             return
-        with os_errors(f"{self._folder}: cannot be made"):
-            make_folder(self._folder)
-            for left in self._folder.glob(".*.tmp"):  # of a hub that was killed
-                left.unlink()
         panes = [number for name in store.windows() if (number := grid.number(name)) is not None]
         for number in {window for pane in panes for window in grid.windows_of(pane)}:
             self._examine(number, ())
@@ -166,11 +156,11 @@ class SlidingWindows:
         """Report a window. Its rows are on disk before, the fact that it is done after."""
         found = self._in_progress(window) or self._make(window)
         if found is None:  # nothing is left of it: its panes are gone, and so are the rows of its report
-            self._change(window, issuing=None)
+            self._write(window, issuing=None)
             self.due.pop(window, None)
             return
         report(found)
-        self._change(window, issued=self._ledger(window).issuing, issuing=None)
+        self._write(window, issued=self._ledger(window).issuing, issuing=None)
         sites = self.due.pop(window)
         # A report from before a crash may lack what came since.
         self._examine(self._grid.number_of_window(window), sites)
@@ -189,38 +179,16 @@ class SlidingWindows:
     def release(self, pane: str) -> None:
         """Drop what is kept for the window that ends with a pane that was retired."""
         if (number := self._grid.number(pane)) is not None:
-            self._path(self._name(number), ".jsonl").unlink(missing_ok=True)
-            self._ledgers.pop(self._name(number), None)
-
-    def forget(self, age: float) -> None:
-        for window in remove_old(self._folder, age, self._store.times.wall()):
-            self._ledgers.pop(window, None)
+            self._write(self._name(number), rows=b"")
 
     def _name(self, number: int) -> str:
         return window_name(self._grid.window(number))
 
     def _ledger(self, window: str) -> Ledger:
-        """Return what was reported of a window. If that is damaged, the number of the last report is unknown."""
-        if window not in self._ledgers:
-            found, damaged = self._store.read_ledger(self._path(window), window, "; the window is reported again")
-            self._ledgers[window] = found or Ledger(issued=Issue(UNKNOWN) if damaged else None)
-        return self._ledgers[window]
+        return self._ledgers.read(window, SLIDING) or Ledger()
 
-    def _change(self, window: str, **changes: Issue | None) -> None:
-        ledger = self._ledger(window)
-        ledger.change(lambda: write_json(self._path(window), asdict(ledger)), **changes)
-
-    def _rows(self, window: str) -> list[Any] | None:
-        """Return the rows of a window's last report; None if they are damaged."""
-        path = self._path(window, ".jsonl")
-        try:
-            return list(read_lines(path))
-        except ValueError as error:
-            self._store.quarantine.put(path, error)
-            return None
-
-    def _path(self, window: str, ending: str = ".json") -> Path:
-        return self._folder / f"{window}{ending}"
+    def _write(self, window: str, rows: bytes | None = None, **changes: Any) -> None:
+        self._ledgers.write(window, replace(self._ledger(window), **changes), rows, SLIDING)
 
     def _examine(self, number: int, sites: Iterable[str]) -> None:
         """Find out whether a window is due; sites that wait for it are added to those that wait already."""
@@ -258,7 +226,7 @@ class SlidingWindows:
     def _in_progress(self, window: str) -> HubReport | None:
         """Return a report that was in progress when the hub stopped; None if there is none, or its rows are lost."""
         issue = self._ledger(window).issuing
-        rows = self._rows(window) if issue is not None else None
+        rows = self._ledgers.rows(window, SLIDING) if issue is not None else None
         if issue is None or rows is None:
             return None
         kept = {name: getattr(issue, name) for name in KEPT}
@@ -271,19 +239,16 @@ class SlidingWindows:
         if not panes:
             return None
         sketch = self._union(panes)
-        before = self._rows(window) or []
+        before = self._ledgers.rows(window, SLIDING) or []
         last = ledger.issued.revision if ledger.issued else None
         if last is None and (panes[-1].revision > 1 or not self._store.has(self._grid.pane(number))):
             last = UNKNOWN  # there may have been a report, and the state that told of it is lost
         came = [self._attendance(self._grid.pane(pane.number)) for pane in panes]
         files = self._files(came, only_whole=ledger.issued is not None)
         draft = self._draft(number, panes, came, revision_after(last))
-        report, valid = self._reporter.make(sketch, draft, files, before)
-        if not valid:
-            self._store.quarantine.put(self._path(window, ".jsonl"), "not the rows of a report")
-        write_lines(self._path(window, ".jsonl"), report.rows)
+        report = self._reporter.make(sketch, draft, files, before)
         kept = {name: getattr(report, name) for name in KEPT}
-        self._change(window, issuing=Issue(content=_digest(panes), **kept))
+        self._write(window, rows=as_lines(report.rows), issuing=Issue(content=_digest(panes), **kept))
         return report
 
     def _union(self, panes: list[Pane]) -> Sketch:

@@ -1,49 +1,53 @@
-"""What a hub keeps on disk: one folder per window, with the sites' sketches, their union, and a ledger.
+"""What a hub keeps on disk: one folder per window, with the sites' sketches and their union, and one database.
 
+    STATE/hub.sqlite                            of each window the sketches received, what was reported, and its rows
     STATE/incoming/                             files in transit
     STATE/windows/20261114T120000Z-5m/
         20261114T120000Z-5m-ams-1a2b….cube      a site's sketch, as received
         merged.cube                             the union of the sketches that the ledger calls merged
-        ledger.json                             the sketches received, and what was reported
-        rows.jsonl                              the rows of the last report
-    STATE/past/20261114T120000Z-5m.json         ledgers of windows whose sketches are gone
 
 The union is computed from the sketches in the folder, so a sketch counts as merged once it is there, flushed to disk.
-Everything else can be rebuilt after a crash. Unusable files (a damaged ledger, a folder or FIFO in place of a file) are
-set aside, and the ledger is rebuilt from the folder. Methods take a window by its name, START-LENGTH.
+Everything else can be rebuilt after a crash. Unusable files (a damaged database, a folder or FIFO in place of a file)
+are set aside, and ledgers are rebuilt from the folders. Methods take a window by its name, START-LENGTH.
 """
 
 from __future__ import annotations
 
-import contextlib
+import errno
+import json
 import os
 import shutil
+import sqlite3
 import threading
 import time
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from superhosts.core.database import DamagedError, Database, Format
 from superhosts.core.fields import FLEET_NAME, Check, is_fleet_name, refuse, sequence, table, text, whole
 from superhosts.core.files import (
     copy_durably,
     is_plain,
     is_plain_folder,
     make_folder,
+    open_plain,
     os_errors,
     parse_json,
-    read_lines,
+    remove_or_set_aside,
     rename_durably,
     set_aside,
     sync_folder,
-    write_json,
 )
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
-from superhosts.errors import OutputError
-from superhosts.fleet.clock import THIS_MACHINE, TimeSource, age_of
+from superhosts.core.units import SECOND
+from superhosts.errors import InputError, OutputError
+from superhosts.fleet.clock import THIS_MACHINE, TimeSource
 from superhosts.fleet.link import MAX_SAID, MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.names import SketchId, parse_window_name, site_named
 
@@ -52,10 +56,8 @@ LATEST = 1e12  # seconds since 1970, later than any clock shows
 MAX_REVISIONS = 1 << 53  # JSON readers may round larger numbers
 NAMED = 20  # how many of these files the status names
 UNION = "merged.cube"
-LEDGER = "ledger.json"
-ROWS = "rows.jsonl"  # the rows of a window's last report
+DATABASE = "hub.sqlite"
 MAX_REFUSED = 1000  # refused sketches to remember: no site can fill the memory with them
-MAX_FORGOTTEN = 1000  # files of past windows to remove in one call
 _SITE, _TEXT = text(FLEET_NAME.pattern, "a site"), text("(?s:.*)", "text")
 
 
@@ -134,16 +136,6 @@ class Ledger:
             self.issued = Issue(max(issue.revision, own.revision), list(issue.members), list(issue.missing))
         self.held = sorted({*self.held, *filter(is_fleet_name, sites)})  # one also in `known` does no harm
 
-    def change(self, write: Callable[[], None], **changes: Any) -> None:
-        """Change fields and write them; a failed write undoes the change, since only what is on disk counts."""
-        before = {name: getattr(self, name) for name in changes}
-        vars(self).update(changes)
-        try:
-            write()
-        except OSError:
-            vars(self).update(before)
-            raise
-
     @property
     def sites(self) -> set[str]:
         return {SketchId.parse(name).site for name in list(self.known)} | set(self.held)
@@ -217,23 +209,204 @@ class Quarantine:
         self._say(Notice(f"{phrase}: {path}: {printable(why, MAX_SAID)} ({where})", event, WARNING))
 
 
+# Kinds of ledgers: of windows that have a folder, of those that had one, and of windows that are made of panes.
+OPEN, PAST, SLIDING = "open", "past", "sliding"
+FORMAT = Format(
+    "the state of a hub",
+    1,
+    "ledgers",
+    """
+    CREATE TABLE IF NOT EXISTS ledgers (kind TEXT, window TEXT, ended REAL NOT NULL, written REAL NOT NULL,
+        content BLOB NOT NULL, PRIMARY KEY (kind, window)) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS rows (kind TEXT, window TEXT, content BLOB NOT NULL, checksum INTEGER NOT NULL,
+        PRIMARY KEY (kind, window)) WITHOUT ROWID;
+    CREATE TRIGGER IF NOT EXISTS forget_rows AFTER DELETE ON ledgers BEGIN
+        DELETE FROM rows WHERE kind = old.kind AND window = old.window;
+    END;
+    """,
+)
+# Makes open windows past of which the folders are gone: the parameter has the others, as a list of JSON.
+RETIRED = (
+    f"UPDATE OR REPLACE ledgers SET kind = '{PAST}'"
+    f" WHERE kind = '{OPEN}' AND window NOT IN (SELECT value FROM json_each(?))"
+)
+
+
+class Ledgers:
+    """The ledgers of all windows, and the rows of their last reports, in one database. Errors of the disk are OSErrors.
+
+    The database also has, in seconds since 1970, when a window `ended` and when its ledger was `written`.
+    """
+
+    def __init__(self, state: Path, quarantine: Quarantine, say: Say, times: TimeSource) -> None:
+        self._say, self._times = say, times
+        path = state / DATABASE
+        if os.path.lexists(path) and not is_plain(path):
+            quarantine.put(path, "not a plain file")
+        try:
+            self._database = Database(path, FORMAT)
+            lost = self._database.state().get("lost")
+        except DamagedError as error:
+            quarantine.put(path, f"{error.why}; made again from what lies in the folders")
+            for ending in ("-wal", "-shm"):
+                path.with_name(path.name + ending).unlink(missing_ok=True)
+            self._database = Database(path, FORMAT)
+            lost = times.wall()
+            self._database.save(lost=lost)
+        self._lost = lost if isinstance(lost, int | float) else 0.0  # when an earlier database was set aside
+        self._take_over(state, quarantine)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def begin(self, window: str) -> Ledger:
+        """Return the ledger of a window that has none; after a loss of the database, it may have been reported."""
+        return Ledger(issued=Issue(UNKNOWN) if _end(window) < self._lost else None)
+
+    def read(self, window: str, kind: str = OPEN) -> Ledger | None:
+        """Return a stored ledger; if it is damaged, one of a window of which the number of the report is unknown."""
+        with self._transaction() as database:
+            asked = "SELECT CAST(content AS BLOB) FROM ledgers WHERE kind = ? AND window = ?"
+            found = database.execute(asked, (kind, window)).fetchone()
+        try:
+            return None if found is None else Ledger.parse(json.loads(found[0]), window)
+        except (ValueError, RecursionError) as error:
+            why = printable(error, MAX_SAID)
+            self._say(Notice(f"DAMAGED: the ledger of {window}: {why}; it is made again", "damaged", WARNING))
+        ledger = _unknown(self._times.wall())
+        self.write(window, ledger, kind=kind)
+        return ledger
+
+    def rows(self, window: str, kind: str = OPEN) -> list[Any] | None:
+        """Return the rows of a window's last report; None if there are none, or they are damaged."""
+        with self._transaction() as database:
+            asked = "SELECT CAST(content AS BLOB), checksum FROM rows WHERE kind = ? AND window = ?"
+            found = database.execute(asked, (kind, window)).fetchone()
+        if found is None:
+            return None
+        content, checksum = found
+        if zlib.crc32(content) != checksum:
+            self._say(Notice(f"DAMAGED: the rows of the last report of {window}; left out", "damaged", WARNING))
+            return None
+        return [json.loads(line) for line in content.splitlines()]
+
+    def write(self, window: str, ledger: Ledger, rows: bytes | None = None, kind: str = OPEN) -> None:
+        """Write a ledger, and the rows (`as_lines`) of its report if they are given. An empty ledger is removed."""
+        with self._transaction() as database:
+            _write(database, kind, window, self._times.wall(), ledger, rows)
+
+    def is_past(self, window: str) -> bool:
+        with self._transaction() as database:
+            asked = "SELECT 1 FROM ledgers WHERE kind = ? AND window = ?"
+            return database.execute(asked, (PAST, window)).fetchone() is not None
+
+    def retire(self, window: str) -> None:
+        """Make an open window past, and drop its rows."""
+        with self._transaction() as database:
+            database.execute("DELETE FROM rows WHERE kind = ? AND window = ?", (OPEN, window))
+            changed = "UPDATE OR REPLACE ledgers SET kind = ?, written = ? WHERE kind = ? AND window = ?"
+            database.execute(changed, (PAST, self._times.wall(), OPEN, window))
+
+    def keep(self, windows: Iterable[str]) -> None:
+        """Remove the ledgers of all open windows but these: somebody has removed their folders."""
+        with self._transaction() as database:
+            gone = "DELETE FROM ledgers WHERE kind = ? AND window NOT IN (SELECT value FROM json_each(?))"
+            database.execute(gone, (OPEN, json.dumps(list(windows))))
+
+    def forget(self, age: float) -> None:
+        """Remove ledgers older than `age` seconds (as `age_of` tells), but not those of open windows."""
+        now = self._times.wall()
+        with self._transaction() as database:
+            old = "DELETE FROM ledgers WHERE kind != ? AND max(written, iif(ended <= ?, ended, 0)) < ?"
+            database.execute(old, (OPEN, now, now - age))
+
+    def newest(self) -> float:
+        """Return when a ledger was last written, in seconds since 1970; 0 if there is none."""
+        with self._transaction() as database:
+            asked = "SELECT ifnull(max(written), 0) FROM ledgers WHERE written BETWEEN 0 AND ?"
+            return float(database.execute(asked, (LATEST,)).fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with self._database.transaction() as database:
+                yield database
+        except (InputError, OutputError) as error:
+            is_full = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+            raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error)) from error
+
+    def _take_over(self, state: Path, quarantine: Quarantine) -> None:
+        """Read the ledgers and rows that release 0.1 has kept in files, and remove these."""
+        found = [(PAST, path.stem, path, path.with_suffix(".jsonl")) for path in state.glob("past/*.json")]
+        found += [(SLIDING, path.stem, path, path.with_suffix(".jsonl")) for path in state.glob("sliding/*.json")]
+        for path in state.glob("windows/*/ledger.json"):
+            found.append((OPEN, path.parent.name, path, path.with_name("rows.jsonl")))
+        found = [each for each in found if parse_window_name(each[1])]
+        with self._transaction() as database:
+            for kind, window, path, rows in found:
+                written = path.lstat().st_mtime
+                try:
+                    ledger = Ledger.parse(parse_json(path), window)
+                except ValueError as error:
+                    quarantine.put(path, error)
+                    ledger = _unknown(written)
+                lines = None
+                with suppress(OSError, ValueError), open_plain(rows) as file:
+                    lines = as_lines(map(json.loads, file))
+                _write(database, kind, window, written, ledger, lines)
+        for *_, path, rows in found:
+            path.unlink(missing_ok=True)
+            remove_or_set_aside(rows)
+        for folder in ("past", "sliding"):
+            with suppress(OSError):  # not there, or not empty
+                (state / folder).rmdir()
+
+
+def _unknown(now: float) -> Ledger:
+    """Return the ledger of a window that may have been reported, and nothing is known of that."""
+    return Ledger(first=now, unreported=now, issued=Issue(UNKNOWN))
+
+
+def _write(
+    database: sqlite3.Connection, kind: str, window: str, written: float, ledger: Ledger, rows: bytes | None
+) -> None:
+    if not (ledger.known or ledger.issued or ledger.issuing):
+        database.execute("DELETE FROM ledgers WHERE kind = ? AND window = ?", (kind, window))
+        return
+    values = kind, window, _end(window), written, json.dumps(asdict(ledger)).encode()
+    database.execute("INSERT OR REPLACE INTO ledgers VALUES (?, ?, ?, ?, ?)", values)
+    if rows is not None:
+        database.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", (kind, window, rows, zlib.crc32(rows)))
+
+
+def as_lines(rows: Iterable[Any]) -> bytes:
+    return b"".join(f"{json.dumps(row)}\n".encode() for row in rows)
+
+
+def _end(window: str) -> float:
+    span = parse_window_name(window)
+    return 0.0 if span is None else span.end / SECOND
+
+
 class WindowStore:
     """The windows of a hub. Safe to use from several threads."""
 
     def __init__(self, state: Path, say: Say = lambda text: None, times: TimeSource = THIS_MACHINE) -> None:
         self.state, self.times = state, times
-        self.incoming, self._windows, self._past = state / "incoming", state / "windows", state / "past"
+        self.incoming, self._windows = state / "incoming", state / "windows"
         self.lock = threading.RLock()
         self.quarantine = Quarantine(say)
         self.fresh: set[str] = set()  # sketches whose checksums this process has verified
         self.heard: dict[str, int] = {}  # site → end of the window of its latest sketch since the start
         self._refused: dict[str, str] = {}  # name → reason; not stored, since a hub with other options may accept them
         with os_errors(f"{state}: cannot be made"):
-            for folder in (self.incoming, self._windows, self._past):
+            for folder in (self.incoming, self._windows):
                 make_folder(folder)
         try:
+            self.ledgers = Ledgers(state, self.quarantine, say, times)
             self._empty_incoming()
-            self._ledgers = {window: self._recover(window) for window in self._windows_on_disk()}
+            self._open = {window: self._recover(window) for window in self._windows_on_disk()}
+            self.ledgers.keep(self._open)
         except OSError as error:
             raise OutputError(f"{error.filename or state}: cannot be used: {error.strerror or error}") from None
 
@@ -256,20 +429,17 @@ class WindowStore:
                 continue  # not ours
             elif not is_plain_folder(folder):
                 self.quarantine.put(folder, "named like a window, and not a folder")
-            elif all(path.name.startswith(".") and path.suffix == ".tmp" for path in folder.iterdir()):
+            elif self.ledgers.read(folder.name) is None and all(path.suffix == ".tmp" for path in folder.iterdir()):
                 shutil.rmtree(folder, ignore_errors=True)  # neither a sketch nor a union has reached it
         return sorted(path.name for path in self._windows.iterdir() if parse_window_name(path.name))
 
     def _recover(self, window: str) -> Ledger:
         """Read or rebuild a ledger, and add sketches that are in the folder only: the hub was killed in between."""
         folder = self.folder(window)
-        found, damaged = self.read_ledger(folder / LEDGER, window, f"; made again from what lies in {folder}")
-        before = self._past_ledger(window) if found is None else None  # the window was being restored from the archive
-        reported = found is None and os.path.lexists(folder / UNION)
-        ledger = found or before or Ledger()
-        if reported:
-            revisions = [row.get("revision") for row in self.rows(window) if isinstance(row, dict)]
-            ledger.adopt(Issue(max((each for each in revisions if type(each) is int and each > 0), default=UNKNOWN)))
+        stored = self.ledgers.read(window) or self.ledgers.read(window, PAST)  # it was being restored from the archive
+        ledger = stored or self.ledgers.begin(window)
+        if stored is None and os.path.lexists(folder / UNION):
+            ledger.issued = Issue(UNKNOWN)
         for path in folder.glob("*.cube"):
             if path.name != UNION and not path.name.startswith(".") and not _is_member(path, window):
                 self.quarantine.put(path, "not a sketch of this window")
@@ -277,37 +447,17 @@ class WindowStore:
             if path.name not in ledger.known:
                 self._enter(ledger, path.name)
         ledger.unreported = ledger.unreported or self.times.wall()  # without a time it would never be retired
-        if damaged or before is not None or reported:
-            write_json(folder / LEDGER, asdict(ledger))
-            (self._past / f"{window}.json").unlink(missing_ok=True)  # its content is in the new ledger
+        if stored is None:
+            self.ledgers.write(window, ledger)
         return ledger
-
-    def read_ledger(self, path: Path, window: str, way: str = "") -> tuple[Ledger | None, bool]:
-        """Return a ledger, None if it is missing or damaged, and whether it is damaged: then it is set aside."""
-        try:
-            return Ledger.parse(parse_json(path), window), False
-        except FileNotFoundError:
-            return None, False
-        except ValueError as error:
-            self.quarantine.put(path, f"{error}{way}")
-            return None, True
-
-    def rows(self, window: str) -> list[Any]:
-        """Return the rows of a window's last report, up to the first damaged line."""
-        path, rows = self.folder(window) / ROWS, list[Any]()
-        try:
-            rows.extend(read_lines(path))
-        except ValueError as error:
-            self.quarantine.put(path, error)
-        return rows
 
     def windows(self) -> list[str]:
         with self.lock:
-            return sorted(self._ledgers)
+            return sorted(self._open)
 
     def ledger(self, window: str) -> Ledger:
         with self.lock:
-            return self._ledgers[window]
+            return self._open[window]
 
     def folder(self, window: str) -> Path:
         return self._windows / window
@@ -325,7 +475,7 @@ class WindowStore:
         with self.lock:
             if name in self._refused:
                 return Receipt(name, REFUSED, self._refused[name])
-            ledger = self._ledgers.get(window) or self._past_ledger(window)
+            ledger = self._open.get(window) or self.ledgers.read(window, PAST)
         return Receipt(name, MERGED) if ledger is not None and name in ledger.known else None
 
     def refusals(self, window: str) -> dict[str, str]:
@@ -335,25 +485,26 @@ class WindowStore:
 
     def count_of(self, sketch_id: SketchId) -> int:
         with self.lock:
-            known = list(self._ledgers[sketch_id.window_name].known) if sketch_id.window_name in self._ledgers else []
+            known = list(self._open[sketch_id.window_name].known) if sketch_id.window_name in self._open else []
         return sum(SketchId.parse(name).site == sketch_id.site for name in known)
 
     def has(self, window: str) -> bool:
         with self.lock:
-            return window in self._ledgers
+            return window in self._open
 
     def is_past(self, window: str) -> bool:
-        return window not in self._ledgers and os.path.lexists(self._past / f"{window}.json")
+        return window not in self._open and self.ledgers.is_past(window)
 
     def add(self, path: Path, name: str) -> None:
         """Move a checked sketch into its window's folder; when this returns, it counts as merged."""
         sketch_id = SketchId.parse(name)
         window = sketch_id.window_name
         with self.lock:
-            if window not in self._ledgers:
+            if window not in self._open:
                 make_folder(self.folder(window))
             rename_durably(path, self.folder(window) / name)
-            ledger = self._ledgers.setdefault(window, Ledger())  # not earlier: a window exists from its first sketch on
+            # Not earlier: a window exists from its first sketch on.
+            ledger = self._open.setdefault(window, self.ledgers.begin(window))
             self.fresh.add(name)
             if name not in ledger.known:
                 self._enter(ledger, name)
@@ -380,16 +531,13 @@ class WindowStore:
         If this store has lost the ledger, the hub learns from the archive what was reported (`Ledger.adopt`).
         """
         with self.lock:
-            if window in self._ledgers:
+            if window in self._open:
                 return  # restored already
-            ledger = self._past_ledger(window) or Ledger(first=self.times.wall(), issued=Issue(UNKNOWN))
+            ledger = self.ledgers.read(window, PAST) or _unknown(self.times.wall())
             folder = self.folder(window)
             make_folder(folder)
             copy_durably(union.resolve(), folder / UNION)
-            ledger.unreported = self.times.wall()
-            self._ledgers[window] = ledger
-            self.write(window)
-            (self._past / f"{window}.json").unlink(missing_ok=True)
+            self.write(window, replace(ledger, unreported=self.times.wall()))
 
     def drop_sketches(self, window: str) -> None:
         with self.lock:
@@ -404,55 +552,20 @@ class WindowStore:
         The folder is renamed before it is removed: half of a window must never pass for the whole.
         """
         with self.lock:
-            ledger = self._ledgers[window]
-            if ledger.known or ledger.issued:
-                write_json(self._past / f"{window}.json", asdict(ledger))
+            self.ledgers.retire(window)
             going = self.folder(f".{window}")
             shutil.rmtree(going, ignore_errors=True)
             self.folder(window).rename(going)
-            del self._ledgers[window]
+            del self._open[window]
             sync_folder(self._windows)
             shutil.rmtree(going, ignore_errors=True)
 
-    def forget_past(self, age: float) -> None:
-        """Remove ledgers of past windows that are older than `age` seconds, a bounded number at a time."""
-        remove_old(self._past, age, self.times.wall())
-
-    def write(self, window: str) -> None:
+    def write(self, window: str, ledger: Ledger | None = None, rows: bytes | None = None) -> None:
+        """Write the ledger of an open window to disk, and only then count with a new one; see `Ledgers.write`."""
         with self.lock:
-            write_json(self.folder(window) / LEDGER, asdict(self._ledgers[window]))
-
-    def newest(self) -> float:
-        """Return when a ledger was last written, in seconds since 1970; 0 if there is none."""
-        times = [0.0]
-        for path in (*self._windows.glob(f"*/{LEDGER}"), *self._past.glob("*.json")):
-            with contextlib.suppress(OSError):
-                times.append(path.lstat().st_mtime)
-        return max(times)
-
-    def _past_ledger(self, window: str) -> Ledger | None:
-        """Return the ledger of a retired window. A damaged one is replaced: the window remains retired."""
-        path = self._past / f"{window}.json"
-        found, damaged = self.read_ledger(path, window)
-        if not damaged:
-            return found
-        ledger = Ledger(first=self.times.wall(), unreported=self.times.wall(), issued=Issue(UNKNOWN))
-        write_json(path, asdict(ledger))
-        return ledger
-
-
-def remove_old(folder: Path, age: float, now: float) -> list[str]:
-    """Remove what a folder has of windows older than `age` seconds, a bounded number at a time; return their names."""
-    gone: list[str] = []
-    for path in folder.glob("*.json*"):
-        window = parse_window_name(path.stem)
-        with contextlib.suppress(OSError):  # restored meanwhile, or not a file
-            if window is not None and age_of(path.lstat().st_mtime, window.end, now) > age:
-                path.unlink()
-                gone.append(path.stem)
-        if len(gone) == MAX_FORGOTTEN:
-            break
-    return gone
+            ledger = ledger or self._open[window]
+            self.ledgers.write(window, ledger, rows)
+            self._open[window] = ledger
 
 
 def _is_member(path: Path, window: str) -> bool:
