@@ -16,8 +16,7 @@ from typing import Any
 
 from superhosts import __version__
 from superhosts.cli import COMMANDS, DESCRIPTION, FIRST_STEPS
-from superhosts.cli._config import key_of
-from superhosts.cli._program import Command, default_of, name_of, panels_of
+from superhosts.cli._program import Command, default_of, panels_of
 
 PROGRAM = "superhosts"
 ABOUT = {
@@ -102,9 +101,9 @@ def _words_and_examples(paragraph: str) -> tuple[str, list[str]]:
 def _written(parameter: Any) -> tuple[list[str], str]:
     """Return how an option, a setting or an argument is written: its names and its value."""
     if parameter.param_type_name == "argument":
-        return [], name_of(parameter)
+        return [], parameter.label
     if parameter.hidden:
-        return [f"{key_of(parameter)} ="], str(parameter.metavar or "true")
+        return [f"{parameter.key} ="], str(parameter.metavar or "true")
     return sorted(parameter.opts, key=len, reverse=True), "" if parameter.is_flag else str(parameter.metavar)
 
 

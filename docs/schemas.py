@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 from superhosts.cli import COMMANDS
 from superhosts.cli._config import COMMANDS as CONFIGURED
-from superhosts.cli._config import NEVER, RULES, key_of
+from superhosts.cli._config import NEVER, RULES
 from superhosts.cli._program import Command
 from superhosts.output.alerts.machine import AlertEvent
 from superhosts.output.alerts.rules import Hours, Rule
@@ -47,8 +47,8 @@ def config_schema() -> dict[str, Any]:
     """Return the JSON Schema of the configuration file. Words such as durations are checked by config check alone."""
     commands = {name: Command(name, COMMANDS[name]).params for name in CONFIGURED}
     tables = {name: [each for each in members if each.name not in NEVER] for name, members in commands.items()}
-    shared = {key_of(each): _type(each) for members in tables.values() for each in members}
-    own = {name: _object({key_of(each): _type(each) for each in members}) for name, members in tables.items()}
+    shared = {each.key: _type(each) for members in tables.values() for each in members}
+    own = {name: _object({each.key: _type(each) for each in members}) for name, members in tables.items()}
     kinds = get_type_hints(Rule)
     rule = {each.name.replace("_", "-"): RULE_TYPES.get(kinds[each.name], {"type": "number"}) for each in fields(Rule)}
     rules = {"type": "array", "items": _object({**rule, "zone": {"type": "string"}})}
@@ -62,13 +62,12 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 def _type(parameter: Any) -> dict[str, Any]:
     """Return the schema of the value of an option. Numbers may be text, and text with a number only a number."""
     said = {"description": " ".join(parameter.help.split())}
-    if getattr(parameter, "is_flag", False):
+    if parameter.is_flag:
         return {"type": "boolean", **said}
     plain = {"type": ["string", "number"]}
     if "|" in str(parameter.metavar):
         plain = {"enum": parameter.metavar.split("|")}
-    takes_many = parameter.nargs == -1 or getattr(parameter, "multiple", False)
-    return {**({"anyOf": [plain, {"type": "array", "items": plain}]} if takes_many else plain), **said}
+    return {**({"anyOf": [plain, {"type": "array", "items": plain}]} if parameter.takes_many else plain), **said}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import pytest
 from commands import parsed_commands
 from places import DOCS, ROOT, load_module
 from superhosts.cli import COMMANDS
-from superhosts.cli._config import key_of
 
 MANUAL = load_module(DOCS / "manual.py")
 PAGES, REFERENCE = MANUAL.manual_pages(), MANUAL.reference_page()
@@ -38,7 +37,7 @@ def test_every_command_option_and_argument_is_there() -> None:
         assert len(items) == len(command.params)
         for each in command.params:
             shown = each.opts if each.param_type_name == "option" else [each.metavar.rstrip(".")]
-            shown = [f"{key_of(each)} ="] if getattr(each, "hidden", False) else shown
+            shown = [f"{each.key} ="] if each.hidden else shown
             assert all(f"{option}\\fR" in page for option in shown)
             assert any(all(option in item for option in shown) for item in items)
             assert str(each.help) in page.replace("\\(ga", "`").replace("\\(ti", "~")

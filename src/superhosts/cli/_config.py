@@ -141,7 +141,7 @@ def checked(config: Config, command: str, ctx: Any) -> tuple[dict[str, tuple[str
 
     Each value is checked by the option itself.
     """
-    parameters = {key_of(each): each for each in ctx.command.params if each.name not in NEVER}
+    parameters = {each.key: each for each in ctx.command.params if each.name not in NEVER}
     found, problems = {}, []
     for key, (place, value) in config.values(command).items():
         if key not in parameters:
@@ -161,7 +161,7 @@ def checked(config: Config, command: str, ctx: Any) -> tuple[dict[str, tuple[str
 
 def unknown_keys(config: Config, parameters: Iterable[Any]) -> list[UsageError]:
     """Return the keys for all commands that none of them has; `parameters`: of all of them."""
-    known = {key_of(each) for each in parameters if each.name not in NEVER}
+    known = {each.key for each in parameters if each.name not in NEVER}
     return [config.wrong(name, _unknown(_key(name), known)) for name in config.common if _key(name) not in known]
 
 
@@ -171,13 +171,6 @@ def keys_of_tables(commands: Mapping[str, Any]) -> dict[str, list[Any]]:
     shared = set.intersection(*({each.name for each in params} for params in shown.values()))
     own = {name: [each for each in params if each.name not in shared] for name, params in shown.items()}
     return {"": [each for each in shown[COMMANDS[0]] if each.name in shared], **own}
-
-
-def key_of(parameter: Any) -> str:
-    """Return the key of an option or argument in a file: ipv6-prefix."""
-    if isinstance(parameter, click.Argument):
-        return str(parameter.name)
-    return str(max(parameter.opts, key=len)).removeprefix("--")
 
 
 def _key(name: str) -> str:
@@ -192,18 +185,17 @@ def _unknown(key: str, known: Iterable[str]) -> str:
 
 def _as_typed(value: Any, parameter: Any) -> Any:
     """Return a value as a person would type it: text, a list of text, or a truth."""
-    if getattr(parameter, "is_flag", False):
+    if parameter.is_flag:
         if not isinstance(value, bool):
             raise UsageError("must be true or false")
         return value
-    takes_many = parameter.nargs == -1 or getattr(parameter, "multiple", False)
     values = value if isinstance(value, list) else [value]
-    if not takes_many and isinstance(value, list):
+    if not parameter.takes_many and isinstance(value, list):
         raise UsageError("takes one value, not a list")
     if not all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in values):
         raise UsageError("must be text or a number, or a list of them")
     words = [str(each) for each in values]
-    return words if takes_many else words[0]
+    return words if parameter.takes_many else words[0]
 
 
 def _shown(value: Any) -> str:

@@ -44,11 +44,18 @@ EXAMPLES = 4  # on the first screen
 
 class Option(click.Option):
     each: Opt
+    label: str  # its name in messages: --window
+    key: str  # its name in a configuration file: window
+    takes_many: bool
 
 
 class Argument(click.Argument):
     each: Opt
+    label: str  # INPUT
+    key: str  # inputs
+    takes_many: bool
     help: str
+    is_flag = hidden = False
 
 
 def parameters_of(options: type) -> list[click.Parameter]:
@@ -78,19 +85,14 @@ def _parameter(name: str, each: Opt, kind: Any, hidden: bool) -> Option | Argume
     made: Option | Argument
     if each.is_argument:
         made = Argument([name], nargs=-1 if takes_many else 1, **about)
-        made.help = each.help
+        made.help, made.label, made.key = each.help, each.metavar.rstrip("."), name
     else:
-        names = [name, option_name(name, each), *filter(None, [each.short])]
+        label = option_name(name, each)
+        names = [name, label, *filter(None, [each.short])]
         made = Option(names, help=each.help, is_flag=is_flag, multiple=takes_many, hidden=hidden, **about)
-    made.each = each
+        made.label, made.key = label, label.removeprefix("--")
+    made.each, made.takes_many = each, takes_many
     return made
-
-
-def name_of(parameter: Any) -> str:
-    """Return the name of an option or argument as messages show it: --window, INPUT."""
-    if isinstance(parameter, click.Argument):
-        return str(parameter.metavar or parameter.name).rstrip(".")
-    return str(max(parameter.opts, key=len))
 
 
 def default_of(parameter: Any) -> str:
@@ -109,7 +111,7 @@ def panels_of(command: Any) -> dict[str, list[Any]]:
     panels: dict[str, list[Any]] = {"Arguments": [], "Options": []}
     settings = []
     for each in command.params:
-        if getattr(each, "hidden", False):
+        if each.hidden:
             settings.append(each)
             continue
         panel = "Arguments" if isinstance(each, click.Argument) else each.each.panel or "Options"
@@ -168,7 +170,7 @@ def _show_all(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 def _way_out(ctx: click.Context, parameter: Any) -> str:
     """Return what to write instead of an option that became a setting."""
-    key, value = name_of(parameter).removeprefix("--"), ctx.params[parameter.name]
+    key, value = parameter.key, ctx.params[parameter.name]
     variable = f"{ctx.auto_envvar_prefix}_{parameter.name.upper()}"
     line = f"{key} = {toml_text(value)}"
     return f"--{key} becomes a setting: write {line} under [{ctx.info_name}] of the --config file, or set {variable}"
@@ -184,6 +186,8 @@ class Entry(NamedTuple):
 
 class Command(click.Command):
     """A command with its options. Its body is loaded when it runs."""
+
+    params: list[Any]  # options and arguments as above
 
     def __init__(self, name: str, entry: Entry) -> None:
         self.options: type = _load(entry.options)
@@ -212,7 +216,7 @@ class Command(click.Command):
         except click.BadParameter as error:
             if error.param is None or not error.message:  # a missing argument: click shows the usage line
                 raise
-            raise UsageError(f"{name_of(error.param)}: {error.message}") from None
+            raise UsageError(f"{getattr(error.param, 'label', error.param.name)}: {error.message}") from None
 
     def parse(
         self, args: Sequence[str], parent: click.Context | None = None, values: dict[str, Any] | None = None
@@ -234,7 +238,7 @@ class Command(click.Command):
 
     def outdated(self, ctx: click.Context) -> list[str]:
         """Return what to write instead of the options that were given and are on their way out."""
-        hidden = [each for each in self.params if getattr(each, "hidden", False)]
+        hidden = [each for each in self.params if each.hidden]
         given = [each for each in hidden if ctx.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE]
         return [*self._renames, *(_way_out(ctx, each) for each in given)]
 
@@ -267,7 +271,7 @@ class Command(click.Command):
         _write_rows(formatter, "Options", [_row(named[name], brief=True) for name in self.first])
         examples = next(each for each in paragraphs if each.startswith("Example"))
         _write_text(formatter, "\n" + "\n".join(examples.splitlines()[: 1 + EXAMPLES]))
-        count = sum(not getattr(each, "hidden", False) for each in self.params)
+        count = sum(not each.hidden for each in self.params)
         _write_text(formatter, f"\nAll {count} options: superhosts {self.name} --help-all")
 
 

@@ -19,7 +19,6 @@ from superhosts.cli._config import (
     SECRETS,
     Config,
     checked,
-    key_of,
     keys_of_tables,
     line_of,
     read_config,
@@ -83,7 +82,7 @@ def config_check(options: ConfigCheck) -> None:
     problems = [*config.problems, *unknown_keys(config, (each for one in commands.values() for each in one.params))]
     rules, wrong = _rules(config)
     own = [name for name in COMMANDS if name in config.tables]
-    known = {key_of(each) for name in own for each in commands[name].params}
+    known = {each.key for name in own for each in commands[name].params}
     if not {name.replace("_", "-") for name in config.common} <= known or not own:
         own.append("scan")  # which has most of the options that no table is about
     for name, command in commands.items():
@@ -157,7 +156,7 @@ def _refused(
         except UsageError as error:
             said = str(error)
             named = re.findall(r"[a-z][a-z0-9-]+", said)
-            keys = {key_of(each): str(each.name) for each in command.params if each.name in values}
+            keys = {each.key: str(each.name) for each in command.params if each.name in values}
             culprit = next((key for key in named if key in keys), None)
             if not left_out.intersection(named):
                 place = f"[{name}]" if culprit is None else values[keys[culprit]][0]
@@ -188,7 +187,7 @@ def config_show(options: ConfigShow) -> None:
             value, source = os.environ[variable], variable
         if each.name in SECRETS and value and not str(value).startswith("@"):
             value = "(a secret)"
-        lines.append((key_of(each), toml_text(value), source))
+        lines.append((each.key, toml_text(value), source))
     width, wide = (max(len(line[place]) for line in lines) for place in (0, 1))
     for key, value, source in lines:
         sys.stdout.write(f"{key:{width}}  {value:{min(wide, 40)}}  {source}\n".rstrip() + "\n")
@@ -204,7 +203,7 @@ def _table(name: str, parameters: list[Any]) -> Iterator[str]:
     for each in parameters:
         words = " ".join((each.help or "").split())
         yield f"# {words}\n" if words else ""
-        yield f"# {key_of(each)} = {toml_text(each.default)}\n"
+        yield f"# {each.key} = {toml_text(each.default)}\n"
 
 
 def _context(command: Any, name: str) -> Any:
