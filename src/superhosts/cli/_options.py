@@ -349,6 +349,7 @@ class EndlessTrafficOptions(ScanTrafficOptions):
     """The same for traffic that does not end."""
 
     window: str = WINDOW
+    grace: str = LIVE_GRACE
 
 
 @options("Detector")
@@ -364,6 +365,8 @@ class CubeOptions:
 @options("Detector")
 class PairCubeOptions(CubeOptions):
     exact: str | None = EXACT
+    device: str = DEVICE
+    memory_total: str | None = MEMORY_TOTAL
 
 
 @options("Detector")
@@ -411,14 +414,10 @@ class OutputQueueOptions:
 
 
 @options("Results")
-class RowsOptions:
+class ResultOptions(OutputQueueOptions):
     json: bool = JSON
     csv: bool = flag("Write results to standard output as CSV.")
     output: list[str] = OUTPUT
-
-
-@options("Results")
-class ResultOptions(RowsOptions, OutputQueueOptions): ...
 
 
 @options("Alerts")

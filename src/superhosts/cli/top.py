@@ -97,7 +97,7 @@ def _holds_sketches(name: str) -> bool:
 
 def _address(options: Top) -> Feed:
     groups = (EndlessTrafficOptions, WantedOptions, PairCubeOptions, NamesOptions)
-    others = (*(name for group in groups for name in declared(group)), "alerts", "memory_total")
+    others = (*(name for group in groups for name in declared(group)), "alerts")
     check_no_conflict(options, others, "not with a web address: the program there was started with its own options")
     file = options.token_file
     feed = RemoteFeed(options.inputs[0], "" if file is None else read_token(file, "--token-file"))
@@ -111,8 +111,8 @@ def _address(options: Top) -> Feed:
 
 
 def _folder(options: Top, path: Path) -> Feed:
-    others = [*declared(EndlessTrafficOptions), *declared(PairCubeOptions), "token_file"]
-    others.remove("key_file")
+    made = [*declared(EndlessTrafficOptions), *declared(PairCubeOptions), "token_file"]
+    others = [name for name in made if name not in ("key_file", "memory_total")]
     check_no_conflict(options, others, "not with a folder of sketches, which were made with their own options")
     view = folder_view(path, options, options.memory_total)
     view.start_filling(lambda _: None, follow=True, rest=REST)  # The screen shows what cannot be shown.

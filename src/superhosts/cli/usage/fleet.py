@@ -74,9 +74,6 @@ class Edge(
     )
     spool: Path = opt("DIR", "Where sketches wait until the hub has acknowledged them.", Path("superhosts-spool"))
     spool_cap: str = common.SPOOL_CAP
-    grace: str = common.LIVE_GRACE
-    device: str = common.DEVICE
-    memory_total: str | None = common.MEMORY_TOTAL
     to: str | None = common.TO
     nats: str | None = common.NATS(
         help="Send sketches to this NATS server: the hub's, or your own.", shown=f"{LOCAL}; with --to none"
@@ -303,7 +300,7 @@ class PlaceOptions:
 
 
 @options("Detector")
-class MergedCubeOptions(common.PairCubeOptions):
+class MergedCubeOptions(common.CubeOptions):
     """A detector whose sketches merge, on the CPUs of the workers."""
 
     detector: str = common.DETECTOR(help=f"{common.either(common.MERGED_BY_BATCH)}.", offers=common.MERGED_BY_BATCH)

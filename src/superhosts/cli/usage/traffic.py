@@ -41,11 +41,9 @@ class Scan(common.ScanTrafficOptions, common.ScanWantedOptions, common.ScanResul
         *("inputs", "inner", "threshold", "top", "window", "evidence", "alerts", "save", "output", "json", "config"),
     )
     inputs: list[str] = common.INPUT
-    memory_total: str | None = common.MEMORY_TOTAL
     grace: str = common.LIVE_GRACE(
         help="How long after its end a window of a pipe stays open for packets that are late."
     )
-    device: str = common.DEVICE
     site: str = common.SITE
     save: Path | None = common.SAVE
     fail_on_find: bool = common.FAIL_ON_FIND
@@ -87,10 +85,7 @@ class Watch(
         *("metrics", "config"),
     )
     inputs: list[str] = common.INPUT(help=f"{common.INPUTS} A folder is followed, as new files come.")
-    memory_total: str | None = common.MEMORY_TOTAL
-    grace: str = common.LIVE_GRACE
     refresh: str = common.REFRESH
-    device: str = common.DEVICE
     site: str = common.SITE
     save: Path | None = common.SAVE
     counters: str | None = common.COUNTERS
@@ -124,17 +119,14 @@ class Top(
         help="A web address (http://HOST:PORT), a folder of sketches, live:eth0, a capture that grows, or another "
         "input of watch."
     )
-    memory_total: str | None = common.MEMORY_TOTAL
-    grace: str = common.LIVE_GRACE
     refresh: str = common.REFRESH
-    device: str = common.DEVICE
     local_time: bool = common.LOCAL_TIME
 
 
 ROW_FORMATS = ("ArrowStream", "JSONEachRow", "CSV", "CSVWithNames", "TabSeparated", "TabSeparatedWithNames")
 
 
-@options("Rows")
+@options()
 class RowOptions:
     schema: str = opt(
         "TEXT",
@@ -189,6 +181,3 @@ class Rows(RowOptions, RowTrafficOptions, common.ScanWantedOptions, common.PairC
         superhosts rows --format CSV --schema src,dst < pairs.csv
         superhosts rows --map src=a,dst=b --columns host,peers < rows.json
     """
-
-    memory_total: str | None = common.MEMORY_TOTAL
-    device: str = common.DEVICE
