@@ -432,21 +432,6 @@ def test_standard_input(folder: Path) -> None:
     assert [row["host"] for row in ended.rows] == ["10.0.0.7", *["10.0.0.7", "2001:db8::/64"] * 2]
 
 
-@pytest.mark.parametrize(
-    ("status", "arguments"),
-    [
-        (1, ["three.pcap", "--fail-on-find"]),
-        (2, ["three.pcap", "--window", "never"]),
-        (3, ["three.pcap", "corrupt.pcap"]),
-        (4, ["three.pcap", "--output", "none/a.csv"]),
-    ],
-)
-def test_exit_status(folder: Path, status: int, arguments: list[str]) -> None:
-    ended = process("scan", *arguments, *SMALL, cwd=folder)
-    assert ended.status == status
-    assert "Traceback" not in ended.err
-
-
 def test_nobody_reads_to_the_end(folder: Path) -> None:
     for options in (["--json"], ["--csv"], []):  # lines by ourselves, and tables by rich
         common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "5s", *options]

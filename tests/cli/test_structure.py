@@ -22,6 +22,7 @@ from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
 from superhosts.lab.rivals import RIVALS
+from superhosts.pipeline.settings import Settings
 
 FOLDER = Path(cli.__file__).parent
 
@@ -104,6 +105,14 @@ def test_an_option_is_the_same_in_all_commands() -> None:
     assert {name: list(ways.values()) for name, ways in found.items() if len(ways) > 1} == {}
     windows = [declared(options)["window"] for options in option_classes().values() if "window" in declared(options)]
     assert {(each.name, each.short, each.metavar) for each in windows} == {("", "-w", "DURATION")}
+
+
+def test_options_have_the_defaults_of_the_settings() -> None:
+    settings = Settings()
+    for name, each in declared(load(COMMANDS["scan"].options)).items():
+        if each.default is not None and name != "site" and hasattr(settings, name):  # a file needs a name of a site
+            default = getattr(settings, name)
+            assert each.default == (list(default) if isinstance(default, tuple) else default), name
 
 
 def test_a_command_has_few_options_and_a_first_screen(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,7 +203,6 @@ def test_behind_a_proxy_no_token_is_asked_for(archive: Path, tmp_path: Path) -> 
 def test_options_that_cannot_be_are_refused(run: Run, archive: Path, tmp_path: Path) -> None:
     (tmp_path / "short").write_text("short\n")
     assert "--web-token-file: only with --web" in run("watch", "x.pcap", "--web-token-file", "token").err
-    assert "--web-trust-proxy: only with --web" in run("hub", "--from", "in", "--web-trust-proxy", "a.example").err
     assert "at least 16 characters" in run("web", archive, "--web-token-file", tmp_path / "short").err
     assert "is not an address to listen at" in run("web", archive, "--web", "8105").err
     assert "no folder of sketches is here" in run("web", tmp_path / "nowhere").err
