@@ -82,7 +82,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         ("[[rule]]\nnname = 'x'", "rule 1: nname: no such key"),
         ("[[rule]]\nhours = 'late'", "rule 1: hours 'late'"),
         ("[[rule]]\nprefixes = ['10.0.0.0/8']", "rule 1: prefixes"),
-        ("[[rule]]\n[[rule]]", "two rules are called many-peers; rule names must be unique"),
+        ("[[rule]]\n[[rule]]", "rule: two rules are called many-peers; rule names must be unique"),
         ("config = 'other.toml'", "config: no such option"),
         ("threshold = -5", "[scan]: --threshold -5: must be a number of peers"),
         ("[hub]\nwindow = '5m'\nslide = '70s'", "[hub]: --slide 70s: the window (5m) has to be a multiple"),

@@ -34,8 +34,17 @@ from superhosts.errors import UsageError
 COMMANDS = ("scan", "watch", "edge", "hub")  # that have a table
 RULES = "rule"
 LARGEST = 16 << 20  # bytes of a file
-NEVER = ("config", "help")  # options that say nothing in a file
+NEVER = ("config",)  # options that say nothing in a file
 SECRETS = ("join",)  # options whose value is a secret, unless it names a file (@FILE)
+
+
+class ConfigError(UsageError):
+    """What is wrong at one place of a file: a key (hub.state), a table (hub), a rule or its key (rule 2.threshold)."""
+
+    def __init__(self, config: Config, place: str, shown: str, problem: str) -> None:
+        self.place, self.shown = place, shown
+        self.line = config.lines.get(place) or config.lines.get(place.rpartition(".")[0]) or 0
+        super().__init__(f"{config.path}: {f'line {self.line}: ' if self.line else ''}{shown}: {problem}")
 
 
 @dataclass(frozen=True)
@@ -47,17 +56,13 @@ class Config:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by command
     rules: tuple[Mapping[str, Any], ...] = ()  # as the file has them
     lines: Mapping[str, int] = field(default_factory=dict)  # of tables and keys: hub.state, rule 2.threshold
-    problems: tuple[UsageError, ...] = ()  # of the file as a whole
+    problems: tuple[ConfigError, ...] = ()  # of the file as a whole
 
     def values(self, command: str) -> dict[str, tuple[str, Any]]:
         """Return the values for a command: key → where it stands in the file, and its value."""
         found = {_key(name): (name, value) for name, value in self.common.items()}
         own = self.tables.get(command, {})
         return found | {_key(name): (f"{command}.{name}", value) for name, value in own.items()}
-
-    def wrong(self, place: str, problem: str) -> UsageError:
-        """Return an error that names a place, as `line_of` understands it, and its line."""
-        return UsageError(f"{self.path}: {line_of(self.lines, place)}{place}: {problem}")
 
 
 def read_config(path: Path) -> Config:
@@ -87,15 +92,15 @@ def read_with_problems(path: Path) -> Config:
     config = Config(path, lines=_lines(text))
     problems = []
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-        problems.append(config.wrong(RULES, f"must be tables, each of which begins with [[{RULES}]]"))
+        problems.append(ConfigError(config, RULES, RULES, f"must be tables, each of which begins with [[{RULES}]]"))
         rules = []
     for name, table in tables.items():
         if not isinstance(table, dict):
-            problems.append(config.wrong(name, f"must be a table, which begins with [{name}]"))
+            problems.append(ConfigError(config, name, name, f"must be a table, which begins with [{name}]"))
     for name, value in read.items():
         if isinstance(value, dict):
             known = ", ".join(f"[{each}]" for each in COMMANDS)
-            problems.append(config.wrong(f"[{name}]", f"no such table; there are {known}"))
+            problems.append(ConfigError(config, name, f"[{name}]", f"no such table; there are {known}"))
     common = {name: value for name, value in read.items() if not isinstance(value, dict)}
     sound = {name: table for name, table in tables.items() if isinstance(table, dict)}
     return replace(config, common=common, tables=sound, rules=tuple(rules), problems=tuple(problems))
@@ -119,13 +124,6 @@ def _lines(text: str) -> dict[str, int]:
     return found
 
 
-def line_of(lines: Mapping[str, int], place: str) -> str:
-    """Return "line 3: " for `hub.state = "x"`, [hub] or the second rule's threshold; nothing if it is not known."""
-    name = place.partition(" = ")[0].strip("[]").replace(": ", ".")
-    number = lines.get(name) or lines.get(name.rpartition(".")[0])
-    return f"line {number}: " if number else ""
-
-
 def use_config(ctx: click.Context, path: Path | None) -> Path | None:
     """Give the values of a file to a command, as defaults of its options. The callback of `--config`."""
     if path is not None and not ctx.resilient_parsing:
@@ -136,7 +134,7 @@ def use_config(ctx: click.Context, path: Path | None) -> Path | None:
     return path
 
 
-def checked(config: Config, command: str, ctx: Any) -> tuple[dict[str, tuple[str, Any]], list[UsageError]]:
+def checked(config: Config, command: str, ctx: Any) -> tuple[dict[str, tuple[str, Any]], list[ConfigError]]:
     """Return the values for a command by the names of its options, and what is wrong with others.
 
     Each value is checked by the option itself.
@@ -146,23 +144,24 @@ def checked(config: Config, command: str, ctx: Any) -> tuple[dict[str, tuple[str
     for key, (place, value) in config.values(command).items():
         if key not in parameters:
             if "." in place:
-                problems.append(config.wrong(place, _unknown(key, parameters)))
+                problems.append(ConfigError(config, place, place, _unknown(key, parameters)))
             continue  # an option of another command
         try:
             given = _as_typed(value, parameters[key])
             parameters[key].process_value(ctx, given)
         except (UsageError, click.BadParameter) as error:
             problem = error.message if isinstance(error, click.BadParameter) else str(error)
-            problems.append(config.wrong(f"{place} = {_shown(value)}", problem))
+            problems.append(ConfigError(config, place, f"{place} = {_shown(value)}", problem))
         else:
             found[str(parameters[key].name)] = (place, given)
     return found, problems
 
 
-def unknown_keys(config: Config, parameters: Iterable[Any]) -> list[UsageError]:
+def unknown_keys(config: Config, parameters: Iterable[Any]) -> list[ConfigError]:
     """Return the keys for all commands that none of them has; `parameters`: of all of them."""
     known = {each.key for each in parameters if each.name not in NEVER}
-    return [config.wrong(name, _unknown(_key(name), known)) for name in config.common if _key(name) not in known]
+    unknown = [name for name in config.common if _key(name) not in known]
+    return [ConfigError(config, name, name, _unknown(_key(name), known)) for name in unknown]
 
 
 def keys_of_tables(commands: Mapping[str, Any]) -> dict[str, list[Any]]:

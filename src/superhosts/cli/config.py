@@ -16,11 +16,12 @@ from superhosts.cli._alerts import for_alerts, open_desk, policy_of, wants_alert
 from superhosts.cli._config import (
     COMMANDS,
     NEVER,
+    RULES,
     SECRETS,
     Config,
+    ConfigError,
     checked,
     keys_of_tables,
-    line_of,
     read_config,
     read_with_problems,
     unknown_keys,
@@ -91,8 +92,8 @@ def config_check(options: ConfigCheck) -> None:
         if name in own:
             problems += _refused(command, replace(config, rules=rules), found, bad)
     problems += wrong
-    said = {str(each).partition(" = ")[0]: each for each in reversed(problems)}  # once what is wrong for all commands
-    in_order = sorted(said.values(), key=_line)
+    said = {(each.place, each.shown): each for each in reversed(problems)}  # once what is wrong for all commands
+    in_order = sorted(said.values(), key=lambda each: each.line)
     for each in in_order[:-1]:
         say_error(each)
     if in_order:
@@ -101,52 +102,43 @@ def config_check(options: ConfigCheck) -> None:
     say(f"{options.file}: {counted(values, 'value')} and {counted(len(rules), 'rule')}, all right")
 
 
-def _rules(config: Config) -> tuple[tuple[Mapping[str, Any], ...], list[UsageError]]:
+def _rules(config: Config) -> tuple[tuple[Mapping[str, Any], ...], list[ConfigError]]:
     """Return the rules that are right by themselves, and what is wrong with others."""
     right: list[Mapping[str, Any]] = []
-    problems: list[UsageError] = []
+    problems: list[ConfigError] = []
     for number, rule in enumerate(config.rules, 1):
-        before, place = len(problems), f"rule {number}"
-        for key, value in rule.items():
-            problems += _problem(config, {key: value}, place, f"{place}.{key}")
-        if len(problems) == before:
-            problems += _problem(config, rule, place, place)
-        if len(problems) == before:
-            right.append(rule)
+        place = f"rule {number}"
+        wrong = [each for key in rule for each in _problem(config, {key: rule[key]}, f"{place}.{key}", place)]
+        wrong = wrong or list(_problem(config, rule, place, place))
+        problems += wrong
+        right += [] if wrong else [rule]
     try:
         rules_of(right, str(config.path))
     except UsageError as error:  # two of one name
-        problems.append(error)
+        problems.append(ConfigError(config, RULES, RULES, str(error).removeprefix(f"{config.path}: ")))
         right = []
     return tuple(right), problems
 
 
-def _problem(config: Config, rule: Mapping[str, Any], place: str, where: str) -> Iterator[UsageError]:
-    """Yield what is wrong with a rule, or a part of it, which stands `where` in the file."""
+def _problem(config: Config, rule: Mapping[str, Any], place: str, shown: str) -> Iterator[ConfigError]:
+    """Yield what is wrong with a rule, or a part of it."""
     try:
         rules_of([rule], "")
     except UsageError as error:
-        said = str(error).removeprefix(": rule 1: ")
-        yield UsageError(f"{config.path}: {line_of(config.lines, where)}{place}: {said}")
-
-
-def _line(problem: UsageError) -> int:
-    found = re.search(r": line (\d+): ", str(problem))
-    return int(found[1]) if found else 0
+        yield ConfigError(config, place, shown, str(error).removeprefix(": rule 1: "))
 
 
 def _refused(
-    command: Command, config: Config, found: Mapping[str, tuple[str, Any]], bad: Sequence[UsageError]
-) -> Iterator[UsageError]:
+    command: Command, config: Config, found: Mapping[str, tuple[str, Any]], bad: Sequence[ConfigError]
+) -> Iterator[ConfigError]:
     """Yield why a command would refuse values of a file that are right by themselves.
 
     A command says what it finds first. So the value that it speaks of is left out, and it is asked again. What it says
     of values that are missing because of that, or because they were wrong by themselves, is not meant.
     """
     name, values = str(command.name), dict(found)
-    left_out = {
-        key for key, (place, _) in config.values(name).items() if any(f"{place} = " in str(each) for each in bad)
-    }
+    wrong = {each.place for each in bad}
+    left_out = {key for key, (place, _) in config.values(name).items() if place in wrong}
     words = [] if name == "hub" or "inputs" in values else ["-"]
     while True:
         try:
@@ -159,9 +151,8 @@ def _refused(
             keys = {each.key: str(each.name) for each in command.params if each.name in values}
             culprit = next((key for key in named if key in keys), None)
             if not left_out.intersection(named):
-                place = f"[{name}]" if culprit is None else values[keys[culprit]][0]
-                number = line_of(config.lines, place)
-                yield UsageError(f"{config.path}: {number}[{name}]: {said}")
+                place = name if culprit is None else values[keys[culprit]][0]
+                yield ConfigError(config, place, f"[{name}]", said)
             if culprit is None:
                 return
             left_out.add(culprit)
@@ -201,9 +192,7 @@ def _table(name: str, parameters: list[Any]) -> Iterator[str]:
     """Yield the lines of a table: of one command, or of the options that all have if the name is empty."""
     yield f"\n[{name}]\n" if name else "\n"
     for each in parameters:
-        words = " ".join((each.help or "").split())
-        yield f"# {words}\n" if words else ""
-        yield f"# {each.key} = {toml_text(each.default)}\n"
+        yield f"# {each.help}\n# {each.key} = {toml_text(each.default)}\n"
 
 
 def _context(command: Any, name: str) -> Any:
