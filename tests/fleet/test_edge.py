@@ -14,13 +14,14 @@ import pytest
 
 import superhosts as sh
 from commands import Run
-from fleets import LENGTH, NOON, SETTINGS, make_odd, make_sketch, window
+from fleets import LENGTH, NOON, SETTINGS, make_odd, make_sketch
 from output.test_fanout import Fake
 from processes import DEADLINE, wait_for
+from superhosts.core.database import Database
 from superhosts.core.pairs import PacketBatch, PacketBlock, Window
 from superhosts.core.results import SuperHosts
 from superhosts.errors import OutputError, UsageError
-from superhosts.fleet.edge import JUMPS_SAID, Edge, EdgeTiming, LocalRows, Position, check_settings
+from superhosts.fleet.edge import FORMAT, JUMPS_SAID, STATE, Edge, EdgeTiming, LocalRows, Position, check_settings
 from superhosts.fleet.link import REFUSED, Receipt
 from superhosts.fleet.spool import Spool
 from superhosts.output.delivery import BackgroundOutput, DeliveryOptions
@@ -281,7 +282,7 @@ def test_live_input_goes_on_while_the_disk_does_not_and_loses_whole_windows(tmp_
     assert beats == []  # Another thread waits, which says nothing about the main loop.
     assert sum("LOST" in line for line in said) == 2
     assert len(spooled(tmp_path)) == 2
-    assert not (tmp_path / "open.json").exists()
+    assert Position(tmp_path, ["-"], {}).open is None
 
 
 @pytest.mark.parametrize("hangs", [False, True])
@@ -309,15 +310,12 @@ def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: 
     said: list[str] = []
     scan: Any = Windows([])
     Edge(scan, SpoolOn(tmp_path, lambda: None), Position(tmp_path, ["-"], {}), said.append).on_progress()
-    assert (tmp_path / "open.json").exists()  # and now it is killed
+    assert Position(tmp_path, ["-"], {}).open is not None  # and now it is killed
     again = make_edge(tmp_path, said, Packets(0, replays=False))
     again.run()
     assert again.counters.interrupted == 1
     assert "2026-11-14T12:00:00Z to 2026-11-14T12:05:00Z" in said[0]
     third = make_edge(tmp_path, said, Packets(0, replays=False))
-    third.run()
-    assert third.counters.interrupted == 0
-    (tmp_path / "open.json").write_text('{"start": "noon", "end": 5}')
     third.run()
     assert third.counters.interrupted == 0
 
@@ -445,7 +443,7 @@ def test_what_is_no_file_does_not_stay_among_the_sketches(tmp_path: Path, said: 
 
 
 @pytest.mark.parametrize("kind", ODD)
-@pytest.mark.parametrize("name", ["position.json", "open.json", "status.json", ".fresh.tmp", "refused", "damaged"])
+@pytest.mark.parametrize("name", [STATE, f"{STATE}-wal", "status.json", ".fresh.tmp", "refused", "damaged"])
 def test_the_edges_own_names_are_free_at_the_start(
     tmp_path: Path, said: list[str], truth: list[Any], kind: str, name: str
 ):
@@ -455,7 +453,7 @@ def test_the_edges_own_names_are_free_at_the_start(
     edge = make_edge(tmp_path, said, Packets(WINDOWS))
     edge.run()
     assert spooled(tmp_path) == truth
-    assert (tmp_path / "position.json").is_file()
+    assert (tmp_path / STATE).is_file()
     assert all((tmp_path / folder).is_dir() for folder in ("refused", "damaged"))
     if name != ".fresh.tmp" or kind == "folder":  # what a killed run has left is removed
         assert any(f"{name}.aside" in line for line in said)
@@ -478,35 +476,8 @@ def test_what_stands_in_the_way_of_a_refused_sketch_is_set_aside(tmp_path: Path,
 # Wrong content
 
 
-@pytest.fixture(scope="module")
-def name_of_mine(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("named")
-    make_edge(folder, [], Packets(WINDOWS)).run()
-    (name,) = json.loads((folder / "position.json").read_text())
-    return str(name)
-
-
-def test_a_position_that_cannot_be_used_is_kept_aside_and_the_right_entries_of_it_hold(
-    tmp_path: Path, said: list[str], name_of_mine: str
-):
-    other = Position(tmp_path, ["other"], {})
-    other.advance(77, {})
-    path = tmp_path / "position.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), name_of_mine: {"frontier": "(2,)u8", "files": []}}))
-    before = path.read_text()
-    edge = make_edge(tmp_path, said, Packets(WINDOWS))
-    assert (tmp_path / ".position.json.aside").read_text() == before
-    assert len(said) == 1
-    assert "position.json" in said[0]
-    assert ".position.json.aside" in said[0]
-    assert Position(tmp_path, ["other"], {}).frontier == 77
-    edge.run()
-    assert Position(tmp_path, ["other"], {}).frontier == 77
-    assert Position(tmp_path, ["packets"], SETTINGS.fingerprint).frontier == window(WINDOWS - 1).end
-
-
-@pytest.mark.parametrize("name", ["position.json", "open.json"])
-@pytest.mark.parametrize("data", [b"", b"\xff\xfe", b"[" * 100_000, b'{"a": ', b'{"start": "noon"}'], ids=len)
+@pytest.mark.parametrize("name", [STATE, "position.json", "open.json"])
+@pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b'{"a": ', b'{"start": "noon"}'], ids=len)
 def test_a_state_that_makes_no_sense_is_set_aside_and_nothing_is_lost(
     tmp_path: Path, said: list[str], truth: list[Any], name: str, data: bytes
 ):
@@ -515,6 +486,29 @@ def test_a_state_that_makes_no_sense_is_set_aside_and_nothing_is_lost(
     assert spooled(tmp_path) == truth
     assert (tmp_path / f".{name}.aside").read_bytes() == data
     assert [f"{name}.aside" in line for line in said] == [True]
+
+
+@pytest.mark.parametrize("value", ["", "[]", '{"x": {"frontier": 1}}', "[" * 100_000], ids=len)
+def test_a_position_that_cannot_be_used_is_set_aside(tmp_path: Path, said: list[str], truth: list[Any], value: str):
+    Position(tmp_path, ["other"], {}).advance(77, {})
+    database = Database(tmp_path / STATE, FORMAT)
+    database.save(position=value)
+    database.close()
+    make_edge(tmp_path, said, Packets(WINDOWS)).run()
+    assert spooled(tmp_path) == truth
+    assert [f"{STATE}.aside" in line for line in said] == [True]
+
+
+def test_the_state_of_an_earlier_version_is_moved_over(tmp_path: Path):
+    Position(tmp_path, ["-"], {}).advance(77, {})
+    state = Database(tmp_path / STATE, FORMAT).state()["position"]
+    (tmp_path / STATE).unlink()
+    (tmp_path / "position.json").write_text(state)
+    (tmp_path / "open.json").write_text('{"start": 5, "end": 6}')
+    for _ in range(2):
+        position = Position(tmp_path, ["-"], {})
+        assert (position.frontier, position.open) == (77, Window(5, 6))
+    assert not [*tmp_path.glob("*.json")]
 
 
 def test_foreign_files_that_come_while_the_edge_runs_are_never_sent(tmp_path: Path, said: list[str]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -26,8 +27,10 @@ from processes import (
     wait_for,
     write_captures,
 )
-from superhosts.core.files import hold_folder, read_json
+from superhosts.core.database import Database
+from superhosts.core.files import hold_folder
 from superhosts.core.hashing import fingerprint
+from superhosts.fleet.edge import FORMAT, STATE
 
 NEEDS_NATS = "pip install 'superhosts[fleet]'"
 
@@ -107,7 +110,9 @@ def test_a_live_pipe_loses_at_most_its_open_window_and_says_so(tmp_path: Path):
 
 def opened(spool: Path) -> int | None:
     """When the window began that an edge has noted as open."""
-    note = read_json(spool / "open.json")
+    if not (spool / STATE).exists():
+        return None
+    note = json.loads(Database(spool / STATE, FORMAT).state().get("open", "null"))
     return None if note is None else note["start"]
 
 
@@ -148,7 +153,7 @@ def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path):
             edge.process.stdin.write(piece)
             edge.process.stdin.flush()
             wait_for(lambda count=count: status_is(spool, "scan", "packets", count), "all is read")
-            wait_for((spool / "open.json").exists, "the open window is noted")
+            wait_for(lambda: opened(spool), "the open window is noted")
             assert edge.end(signal.SIGTERM) == 0
             edge.process.stdin.close()
         hub.start()

@@ -23,6 +23,7 @@ from superhosts.cli._signals import Interruption, sighup_held
 from superhosts.core.files import copy_synced, hold_folder, make_folder, write_json
 from superhosts.core.pairs import Part
 from superhosts.fleet.archive import Archive
+from superhosts.fleet.edge import Position
 from superhosts.fleet.spool import Spool
 from superhosts.output.destination import RunKind
 from superhosts.output.files import AppendedFile, ParquetFolder
@@ -199,7 +200,7 @@ def open_umask() -> Iterator[None]:
 def test_spools_and_outputs_belong_to_their_user(tmp_path: Path):
     spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
     spool.put(make_sketch("ams"))
-    write_json(spool.folder / "position.json", {})
+    Position(spool.folder, [], {}).set_open(window(0))
     with hold_folder(tmp_path / "state"):
         pass
     AppendedFile(tmp_path / "rows.csv").close()

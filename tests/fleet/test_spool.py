@@ -72,9 +72,9 @@ def test_sketches_wait_oldest_window_first_and_go_with_the_receipt(spool: Spool)
 
 
 @pytest.mark.parametrize("verdict", [MERGED, REFUSED, RESEND])
-@pytest.mark.parametrize("name", ["../victim", "position.json", "{folder}/position.json", "..", ""])
+@pytest.mark.parametrize("name", ["../victim", "state.sqlite", "{folder}/state.sqlite", "..", ""])
 def test_a_receipt_touches_nothing_but_sketches_of_the_site(spool: Spool, tmp_path: Path, name: str, verdict: str):
-    victims = [tmp_path / "victim", spool.folder / "position.json"]
+    victims = [tmp_path / "victim", spool.folder / "state.sqlite"]
     other = spool.put(make_sketch("ams"))
     foreign = other.rename(other.with_name(other.name.replace("-ams-", "-fra-")))
     for victim in victims:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from fuzz.mutations import apply, apply_json, edits, json_edits
 from fuzz.sketches import change
 from fuzz.targets import fresh_folder, target
 from hubs import Node, as_files, three, union_of
+from superhosts.core.database import Database
+from superhosts.core.pairs import Window
 from superhosts.errors import InputError, OutputError
-from superhosts.fleet.edge import POSITION, Position
+from superhosts.fleet.edge import FORMAT, STATE, Position
 from superhosts.fleet.filelink import FileSender
 from superhosts.fleet.link import MERGED
 from superhosts.fleet.nats.messages import decode_receipts
@@ -135,19 +137,37 @@ CUT = {"window": "5m"}
 
 
 @cache
-def position_file() -> bytes:
+def edge_tree() -> Tree:
     with fresh_folder() as folder:
         (folder / "a.pcap").touch()
         position = Position(folder, ["a.pcap"], CUT)
         position.advance(10**18, {f"{folder / 'a.pcap'}@5": (5, 10**18 - 1)})
-        return (folder / POSITION).read_bytes()
+        position.set_open(Window(5, 6))
+        position.close()
+        return take(folder)
 
 
-@target(st.deferred(lambda: spoilt(position_file())))
-def positions(data: bytes) -> None:
+def _positions() -> st.SearchStrategy[tuple[bytes | None, bytes]]:
+    """Return states of an edge with another position, and those of which some bytes are wrong (None, bytes)."""
+    state = edge_tree()[STATE]
+    position = b'{"x": {"frontier": 5, "files": {"a.pcap@5": [5, 9]}}}'
+    return st.tuples(spoilt(position), st.just(state)) | st.tuples(st.none(), st.builds(apply, st.just(state), edits))
+
+
+@target(st.deferred(_positions))
+def positions(case: tuple[bytes | None, bytes]) -> None:
     with fresh_folder() as folder:
-        (folder / POSITION).write_bytes(data)
-        position = Position(folder, ["a.pcap"], CUT)
+        value, data = case
+        (folder / STATE).write_bytes(data)
+        if value is not None:
+            with closing(Database(folder / STATE, FORMAT)) as database:
+                database.save(position=value)
+        try:
+            position = Position(folder, ["a.pcap"], CUT)
+        except InputError as error:
+            if "a later version" not in str(error):
+                raise
+            return
         assert position.frontier is None or isinstance(position.frontier, int)
         assert all(isinstance(name, str) for name in position.done())
         (folder / "a.pcap").touch()

@@ -29,7 +29,7 @@ from superhosts.core.text import counted
 from superhosts.core.times import shown_time
 from superhosts.core.units import parse_size
 from superhosts.errors import RefusedError, SuperhostsError, UsageError
-from superhosts.fleet.edge import POSITION, Edge, LocalRows, Position, check_settings
+from superhosts.fleet.edge import STATE, Edge, LocalRows, Position, check_settings
 from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import LinkSender, Spool
 from superhosts.output.console import ReportedErrors, fail_with, log_status, show_tracebacks, tell
@@ -138,6 +138,7 @@ def watch(
             warn_of_wrong_inner(scan.counters)
         _deliver(run, spool, on_turn, patient=all(source.replays for source in sources))
     status.write(now=True)
+    position.close()
     if refused := spool.counters.refused:
         errors.found.append(RefusedError(f"{counted(refused, 'window was', 'windows were')} refused by the hub"))
     return errors.found
@@ -149,7 +150,7 @@ def _say_ready(settings: Settings, spool: Spool, position: Position) -> None:
     tell(Notice(text, "ready", site=settings.site, waiting=waiting))
     say_what_leaves(settings.key)
     if position.frontier is not None:
-        before = f"everything before is in the spool, sent or refused ({spool.folder / POSITION})"
+        before = f"everything before is in the spool, sent or refused ({spool.folder / STATE})"
         tell(f"resumes at {shown_time(position.frontier)}: {before}")
 
 

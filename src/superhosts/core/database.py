@@ -2,8 +2,7 @@
 
 A database has a table `state` of names and values, beside the tables of its own format. Every error names the file:
 OutputError if the disk or another program is in the way, so that the caller may try again; DamagedError if what is
-there cannot be read, so that the caller may set the file aside; InputError for the file of another program or of a
-later version.
+there cannot be read, so that the caller may set the file aside; InputError for the file of a later version.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _WRITTEN_BY = (
 
 
 class DamagedError(InputError):
-    """A database that cannot be read. `why` is the reason alone."""
+    """A database that cannot be read, or one of another program. `why` is the reason alone."""
 
     def __init__(self, text: str, file: str, why: str) -> None:
         super().__init__(text, file=file)
@@ -56,8 +55,8 @@ class Format:
 
     what: str  # "a file of alerts"
     version: int
-    table: str  # by which a file is recognised
-    schema: str  # CREATE … IF NOT EXISTS of all tables but `state`
+    table: str = "state"  # by which a file is recognised
+    schema: str = ""  # CREATE … IF NOT EXISTS of all tables but `state`
     trouble: str = "cannot be written"
     way_out: str = "move it away to begin with a new one, or restore a backup"  # of damage
 
@@ -81,22 +80,39 @@ class Database:
             raise
 
     @classmethod
-    def opened(cls, path: Path, form: Format, say: Callable[[str], None]) -> Database:
-        """Open a database. One that is damaged is set aside, which `say` is told, and a new one begins."""
+    def opened(
+        cls,
+        path: Path,
+        form: Format,
+        say: Callable[[str], None],
+        read: Callable[[Database], object] = lambda _database: None,
+    ) -> Database:
+        """Open a database, and `read` what is in it. A damaged one is set aside, and a new one begins."""
         if os.path.lexists(path) and not is_plain(path):
             set_aside_and_report(path, "not a plain file", say)
         try:
-            return cls(path, form)
+            return cls._read(path, form, read)
         except DamagedError as error:
             set_aside_and_report(path, f"not {form.what}, or damaged ({error.why})", say)
-            return cls(path, form)
+            return cls._read(path, form, read)
+
+    @classmethod
+    def _read(cls, path: Path, form: Format, read: Callable[[Database], object]) -> Database:
+        database = cls(path, form)
+        try:
+            read(database)
+        except BaseException:
+            database.close()
+            raise
+        return database
 
     def _prepare(self) -> None:
         form = self._form
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
         if tables and (version == 0 or not {"state", form.table} <= tables):
-            raise InputError(f"a database of another program, not {form.what}; name another", file=str(self.path))
+            why = "a database of another program"
+            raise DamagedError(f"{why}, not {form.what}; name another", str(self.path), why)
         if version > form.version:
             text = f"a later version of superhosts{self._writer()} wrote it (format {version}; this one reads"
             raise InputError(f"{text} {form.version}); use that version, or another file", file=str(self.path))

@@ -19,11 +19,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.fields import record, sequence, table, whole
-from superhosts.core.files import read_state, write_json
+from superhosts.core.database import Database, Format
+from superhosts.core.fields import optional, record, sequence, table, whole
+from superhosts.core.files import output_errors, read_state
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
@@ -42,7 +44,7 @@ from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import exports_of
 from superhosts.sources.input import COMPRESSED
 
-POSITION = "position.json"  # the file in the spool folder; without it an edge starts at the beginning
+STATE = "state.sqlite"  # the file in the spool folder; without it an edge starts at the beginning
 MAX_AHEAD = 1 << 16  # windows ahead of the clock to remember
 KEPT = 16  # positions of other command lines to keep
 Spans = Mapping[str, tuple[int, int]]  # identity of a file → times of its first and last packet
@@ -50,6 +52,9 @@ RECENT_WINDOWS = 1000  # windows whose reports are remembered
 JUMPS_SAID = 10  # jumps in time that are all logged; later ones at most once per minute
 _TIME = whole(-(1 << 63), (1 << 63) - 1)  # of a packet, in nanoseconds
 _POSITION = record({"frontier": _TIME, "files": table(sequence(_TIME, 2, 2))})
+# Values in the database, as JSON: positions by their names, and the window that is open.
+_STATE = {"position": table(_POSITION), "open": optional(record({"start": _TIME, "end": _TIME}))}
+FORMAT = Format("the state of an edge", 1)
 
 
 @dataclass(frozen=True)
@@ -116,14 +121,13 @@ class Edge:
                 "a live pipe cannot be combined with files or folders, which keep a position: start one edge for each"
             )
         self._writer: _Writer | None = None
-        self._note = _OpenNote(spool, say)
         self._jump_said = 0.0
         scan.on_jump = self._jumped
         self.is_stuck = False  # the last attempt to write failed
         self.on_wait: Callable[[], None] = lambda: None  # called while the main loop waits for the disk
 
     def run(self) -> None:
-        self.counters.interrupted += self._note.tell_lost()
+        self._tell_interrupted()
         writer = self._writer = None if self._replays else _Writer(self, self._timing)
         for result in self._scan:
             sketch = result.stored  # of windows that overlap, the last pane: every packet is sent once
@@ -142,7 +146,16 @@ class Edge:
         if writer is None:
             self._go_back(self._scan.open_window())
         if writer is None or writer.finish():
-            self._note.set(None)
+            self._position.set_open(None)
+
+    def _tell_interrupted(self) -> None:
+        """Report the window that was open if the last run was killed."""
+        if (window := self._position.open) is not None:
+            self._position.set_open(None)
+            self.counters.interrupted += 1
+            span = f"{shown_time(window.start)} to {shown_time(window.end)}"
+            text = f"the last run ended within {span}; its part of that window is lost"
+            self._say(Notice(f"LOST: {text}", "lost", WARNING))
 
     def stop(self) -> None:
         """End soon. Safe to call from a signal handler."""
@@ -153,7 +166,7 @@ class Edge:
         """Record which window a crash would lose, if the input cannot be read again."""
         if not self._replays:
             unwritten = min(self._writer.unwritten, default=None) if self._writer is not None else None
-            self._note.set(unwritten or self._scan.open_window())
+            self._position.set_open(unwritten or self._scan.open_window())
 
     def write(self, sketch: Sketch) -> bool:
         """Write a sketch to the spool, with retries; return False if the edge was stopped before that succeeded."""
@@ -261,39 +274,8 @@ class _Writer:
         return not self._thread.is_alive()
 
 
-class _OpenNote:
-    """A file that names the open window, so that the next start can report what a crash has lost."""
-
-    def __init__(self, spool: Spool, say: Say) -> None:
-        self._path = spool.folder / "open.json"
-        self._say = say
-        self._window: Window | None = None
-
-    def tell_lost(self) -> int:
-        """Report the window that was open if the previous run was killed; return how many there were (0 or 1)."""
-        note = read_state(self._path, record({"start": _TIME, "end": _TIME}), self._say)
-        if note is None:
-            return 0
-        self._window = Window(note["start"], note["end"])
-        self.set(None)
-        span = f"{shown_time(note['start'])} to {shown_time(note['end'])}"
-        self._say(Notice(f"LOST: the last run ended within {span}; its part of that window is lost", "lost", WARNING))
-        return 1
-
-    def set(self, window: Window | None) -> None:
-        """Name the open window; None: there is none, or nothing of it would be lost."""
-        if window == self._window:
-            return
-        with contextlib.suppress(OSError):  # tried again at the next call; a full disk is reported by the spool
-            if window is None:
-                self._path.unlink(missing_ok=True)
-            else:
-                write_json(self._path, {"start": window.start, "end": window.end})
-            self._window = window
-
-
 class Position:
-    """How far an edge has read inputs that can be read again; stored in the spool's folder.
+    """How far an edge has read, stored in a database in the spool's folder. Of live inputs: which window is open.
 
     After each window, once its sketch is in the spool, the frontier is written, before which all windows are spooled,
     and the files that were read to their end. After a restart, files that end before the frontier are skipped, and
@@ -312,39 +294,51 @@ class Position:
         *,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._path = folder / POSITION
         self._wall = wall
         self._window = parse_duration(fingerprint["window"]) if "window" in fingerprint else 0
         self._ahead: deque[int] = deque(maxlen=MAX_AHEAD)  # ends of windows ahead of the clock, in order
         names = [str(Path(name).absolute()) if os.path.lexists(name) else name for name in inputs]
         text = json.dumps([sorted(names), dict(fingerprint)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-        self._others = self._read(say)
+        self._state: dict[str, Any] = {}
+        self._database = Database.opened(folder / STATE, FORMAT, say, partial(self._read, folder, say))
+        self._others: dict[str, Any] = self._state.get("position", {})
         mine = self._others.pop(self._name, {})
         self.frontier: int | None = mine.get("frontier")
         self._files: dict[str, list[int]] = mine.get("files", {})
+        left = self._state.get("open")
+        self.open = None if left is None else Window(left["start"], left["end"])
         if self.frontier is not None and self.frontier > self._latest():
-            ahead = f"the position in {self._path} ({shown_time(self.frontier)}) lies ahead of this machine's clock"
+            ahead = f"the position in {folder / STATE} ({shown_time(self.frontier)}) lies ahead of this machine's clock"
             say(f"{ahead}: all input is read again, and what the hub has already changes nothing")
             self.frontier = None
+
+    def _read(self, folder: Path, say: Say, database: Database) -> None:
+        for name, check in _STATE.items():
+            earlier = folder / f"{name}.json"  # of earlier versions
+            if (left := read_state(earlier, check, say)) is not None:
+                database.save(**{name: json.dumps(left)})
+                with output_errors(earlier):
+                    earlier.unlink()
+        with database.reading():
+            state = database.state()
+            self._state = {
+                name: check(json.loads(state[name]), name) for name, check in _STATE.items() if name in state
+            }
+
+    def close(self) -> None:
+        self._database.close()
 
     def _latest(self) -> int:
         return self._wall() + self._window
 
-    def _read(self, say: Say) -> dict[str, Any]:
-        """Read all positions. A file with an invalid one is set aside: reading its input again is harmless."""
-        right: dict[str, Any] = {}
-
-        def check(content: Any, place: str) -> Any:
-            for name, entry in content.items() if isinstance(content, dict) else ():
-                with contextlib.suppress(ValueError):
-                    right[name] = _POSITION(entry, name)
-            return table(_POSITION)(content, place)
-
-        if read_state(self._path, check, say) is None and right:
-            with contextlib.suppress(OSError):  # a full disk is reported elsewhere
-                write_json(self._path, right)
-        return right
+    def set_open(self, window: Window | None) -> None:
+        """Store which window is open, and would be lost in a crash; None: there is none. A full disk is retried."""
+        if window != self.open:
+            note = None if window is None else {"start": window.start, "end": window.end}
+            with contextlib.suppress(OutputError):  # tried again at the next call; a full disk is reported by the spool
+                self._database.save(open=json.dumps(note))
+                self.open = window
 
     def done(self) -> frozenset[str]:
         if self.frontier is None:
@@ -352,7 +346,7 @@ class Position:
         return frozenset(name for name, (_, last) in self._files.items() if last < self.frontier)
 
     def advance(self, frontier: int, finished: Spans) -> None:
-        """Store that all windows up to `frontier` are in the spool. Raises OSError if the disk is full."""
+        """Store that all windows up to `frontier` are in the spool. Raises OutputError if the disk is full."""
         while self._ahead and self._ahead[-1] >= frontier:  # the packets' clock was set back
             self._ahead.pop()
         self._ahead.append(frontier)
@@ -361,7 +355,7 @@ class Position:
         self._write(finished)
 
     def go_back(self, frontier: int) -> None:
-        """Store that windows from `frontier` on may get more packets. Raises OSError if the disk is full."""
+        """Store that windows from `frontier` on may get more packets. Raises OutputError if the disk is full."""
         self._ahead.clear()
         self.frontier = frontier
         self._write({})
@@ -372,7 +366,8 @@ class Position:
         self._files.update({name: list(span) for name, span in finished.items()})
         self._files = {name: span for name, span in self._files.items() if _is_there(name)}
         others = dict(list(self._others.items())[-KEPT:])
-        write_json(self._path, {**others, self._name: {"frontier": self.frontier, "files": self._files}})
+        positions = {**others, self._name: {"frontier": self.frontier, "files": self._files}}
+        self._database.save(position=json.dumps(positions))
 
 
 def _is_there(identity: str) -> bool:

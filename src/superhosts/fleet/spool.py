@@ -27,7 +27,7 @@ from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.names import SketchId, site_named
 from superhosts.sketch.sketch import Sketch
 
-STATES = ("position.json", "open.json", "status.json")  # small files of an edge in the same folder
+STATES = ("state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "status.json")  # of an edge, in the same folder
 SHOWN = 20  # how many names of files set aside the status shows
 _NOT_PLAIN = "something that this program has not made there (not a plain file)"
 
