@@ -25,12 +25,12 @@ from superhosts.lab.figures import (
     plot_coverage,
     plot_estimates,
     student_quantile,
-    wilson_interval,
 )
 from superhosts.lab.hostfigures import MOST_HOSTS, Columns, draw_hosts, plot_columns, plot_history, plot_hosts
 from superhosts.lab.lineup import ENTRANTS
 from superhosts.lab.scores import Estimates
 from superhosts.lab.sheet import OKABE_ITO, Note, caption, key_words
+from superhosts.sketch.evidence.summary import Share
 
 Text = pytest.importorskip("matplotlib.text").Text
 MIB = 1 << 20
@@ -230,7 +230,7 @@ def estimates(true: list[int], *, off: list[int] | None = None, saturated: list[
 def test_groups_begin_at_the_threshold_and_double() -> None:
     some = estimates([1000, 1999, 2000, 3999, 8000], off=[0, 60, 0, 0, -60])
     found = coverage_by_size(some, 1000)
-    assert [(each.held, each.hosts) for each in found] == [(1, 2), (2, 2), (0, 1)]
+    assert [each.held for each in found] == [(1, 2), (2, 2), (0, 1)]
     assert [each.size for each in found] == pytest.approx([(1000 * 1999) ** 0.5, (2000 * 3999) ** 0.5, 8000])
 
 
@@ -239,7 +239,7 @@ def test_coverage_is_drawn_with_wilsons_interval_and_the_nominal_line(axes: Any)
     (drawn,) = axes.containers
     assert drawn[0].get_ydata().tolist() == [0.9]
     ((start, end),) = drawn[2][0].get_segments()
-    assert (start[1], end[1]) == pytest.approx(wilson_interval(9, 10))
+    assert (start[1], end[1]) == pytest.approx((Share(9, 10).low, Share(9, 10).high))
     nominal = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert [line.get_ydata()[0] for line in nominal] == [0.95]
 
@@ -284,10 +284,6 @@ def test_intervals() -> None:
     assert mean_interval([2.0, 2.0]) == (2.0, 2.0)
     reach = 4.3027 / math.sqrt(3)
     assert mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - reach, 2 + reach), abs=1e-3)
-    # Wilson's formula; none and all of them stay within 0 and 1.
-    for hits, ends in ((8, (0.4902, 0.9433)), (0, (0, 0.2775)), (10, (0.7225, 1))):
-        assert wilson_interval(hits, 10) == pytest.approx(ends, abs=1e-4)
-    assert wilson_interval(0, 0) == (0, 1)
     for count, exact in ((0, (0, 3.689)), (1, (0.025, 5.572)), (10, (4.795, 18.39))):  # of a Poisson count
         assert count_interval(count) == pytest.approx(exact, abs=0.05)
     assert math.exp(-100 * most_unseen(100)) == pytest.approx(0.05)  # the rule of three

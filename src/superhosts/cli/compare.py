@@ -22,7 +22,6 @@ from superhosts.errors import SuperhostsError, UsageError
 from superhosts.lab.compare import FAMILIES, SharedSettings, choose, shared_settings, synthetic_traffic
 from superhosts.lab.experiment import (
     COLUMNS,
-    Contestant,
     Judged,
     Makers,
     Panels,
@@ -81,7 +80,7 @@ class Contest:
         self.estimates: dict[str, list[Estimates]] = defaultdict(list)  # of all windows, by detector, for figures
         self._rounds = 0
 
-    def choose(self, memory: str | None) -> Makers[Contestant]:
+    def choose(self, memory: str | None) -> Makers:
         shared = self._shared(memory)
         of = f" of {memory}" if len(self.options.memory) > 1 else ""
         return choose(
@@ -91,7 +90,7 @@ class Contest:
     def _shared(self, memory: str | None) -> SharedSettings:
         return shared_settings(self.threshold, memory, self.options.device, self.traffic)
 
-    def run(self, makers: Makers[Contestant], memory: str | None, destinations: Destinations) -> Iterator[list[Row]]:
+    def run(self, makers: Makers, memory: str | None, destinations: Destinations) -> Iterator[list[Row]]:
         """Run one round, write the rows of each window and yield them."""
         self._rounds += 1
         run: Scan | None = None
@@ -123,7 +122,7 @@ class Contest:
             if not windows:
                 say(f"superhosts: nothing to compare: {why_nothing(run.counters)}")
 
-    def _scan(self, makers: Makers[Contestant], progress: ScanProgress) -> tuple[Scan, Panels[Contestant]]:
+    def _scan(self, makers: Makers, progress: ScanProgress) -> tuple[Scan, Panels]:
         def on_error(error: SuperhostsError) -> None:
             if self._rounds == 1:  # The next round meets the same errors.
                 self.errors.append(error)

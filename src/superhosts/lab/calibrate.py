@@ -194,10 +194,10 @@ def sizes_around(memory: int) -> list[int]:
     return [size for size in (memory // 4, memory // 2, memory, 2 * memory) if size >= LEAST_MEMORY or size == memory]
 
 
-def cube_panels(settings: Settings) -> Panels[Cube]:
+def cube_panels(settings: Settings) -> Panels:
     """Return panels of cubes with the memory of the settings and with others around it."""
 
-    def makers(key_bits: int) -> Makers[Cube]:
+    def makers(key_bits: int) -> Makers:
         cube = partial(Cube, key_bits=key_bits, key=settings.key, device=settings.device, exact=settings.exact)
         return {str(size): partial(cube, size) for size in sizes_around(parse_size(settings.memory))}
 
@@ -213,7 +213,7 @@ class _Crowd(NamedTuple):
 
 
 def judge(
-    run: Scan, panels: Panels[Cube], *, error: float, on_window: Callable[[Window, int], None] | None = None
+    run: Scan, panels: Panels, *, error: float, on_window: Callable[[Window, int], None] | None = None
 ) -> Calibration:
     """Run cubes over inputs and compare them with the exact answer.
 
@@ -230,7 +230,7 @@ def judge(
         truth, flows = Truth(hosts, peers), int(peers.sum())
         if on_window is not None:
             on_window(window, len(truth))
-        cubes = [panel.detectors[str(trial.memory)] for trial in result.trials]
+        cubes: list[Any] = [panel.detectors[str(trial.memory)] for trial in result.trials]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ThresholdWarning)  # the scores say how low a threshold may be
             for trial, cube in zip(result.trials, cubes, strict=True):

@@ -175,7 +175,7 @@ def _make(entrant: Entrant, shared: SharedSettings) -> Contestant:
 
 def choose(
     detectors: Iterable[str | MakeOwn], shared: SharedSettings, on_left_out: Callable[[str, str], None] | None = None
-) -> dict[str, Make[Contestant]]:
+) -> dict[str, Make]:
     """Return functions that make detectors, by the names that tables show; no detector means all of `ENTRANTS`.
 
     A detector is a name of `ENTRANTS`, a class of one's own (`own.py`), or module:Class. One that these settings rule
@@ -197,7 +197,7 @@ def choose(
             raise UsageError(f"{setting('detector', each)}: {known}")
     wanted = wanted or list(ENTRANTS)
     given = {"threshold": shared.threshold, "memory": None if shared.memory is None else parse_size(shared.memory)}
-    makers: dict[str, Make[Contestant]] = {
+    makers: dict[str, Make] = {
         name: partial(Adapted, own[name], given) if name in own else partial(_make, ENTRANTS[name], shared)
         for name in wanted
     }
@@ -214,7 +214,7 @@ def choose(
     return makers
 
 
-def _reason(name: str, make: Make[Contestant], shared: SharedSettings, wanted: list[str]) -> str | None:
+def _reason(name: str, make: Make, shared: SharedSettings, wanted: list[str]) -> str | None:
     if shared.memory is not None and name == "vbfa-long" and "vbfa" in wanted:
         return "of a given memory it is the same as vbfa"  # both have as long columns as the memory allows
     if name == "cube-dense" and "cube" in wanted and shared.device.startswith("cuda"):

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean, stdev
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,9 +39,8 @@ MOST_WARM = 1 << 17  # peers of its largest host
 RESTORES = 3  # repetitions of a quick search
 QUICK = 0.5  # seconds
 Contestant = Detector | Adapted
-Compared = TypeVar("Compared", bound=Contestant)
-Make = Callable[[], Compared]
-Makers = Mapping[str, Callable[[], Compared]]  # by the names that tables show
+Make = Callable[[], Contestant]
+Makers = Mapping[str, Make]  # by the names that tables show
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,10 @@ class Judged(NamedTuple):
     estimates: Estimates  # of the true super hosts
 
 
-class Panel(Exact, Generic[Compared]):
+class Panel(Exact):
     """An exact detector, which knows the truth, and the detectors to compare with it, which see the same pairs."""
 
-    def __init__(self, makers: Makers[Compared], key_bits: int = 32) -> None:
+    def __init__(self, makers: Makers, key_bits: int = 32) -> None:
         self.detectors = {name: make() for name, make in makers.items()}
         super().__init__(key_bits=key_bits, device="cpu")
 
@@ -161,15 +160,15 @@ class Panel(Exact, Generic[Compared]):
         return super()._memory() + sum(detector.memory for detector in self.detectors.values())
 
 
-class Panels(Generic[Compared]):
+class Panels:
     """Makes the panels of a run, one for each part of a window, and hands them out as the windows close.
 
     `makers` returns the functions that make the detectors to compare, for hosts of this many bits.
     """
 
-    def __init__(self, makers: Callable[[int], Makers[Compared]], settings: Settings) -> None:
+    def __init__(self, makers: Callable[[int], Makers], settings: Settings) -> None:
         self._makers, self._settings = makers, settings
-        self._open: dict[int, Panel[Compared]] = {}  # by identity, because a sketch knows its parts as detectors only
+        self._open: dict[int, Panel] = {}  # by identity, because a sketch knows its parts as detectors only
 
     def warm_up(self, threshold: float) -> None:
         """Compile what the detectors need. Every window has new detectors, which share the compiled code."""
@@ -188,7 +187,7 @@ class Panels(Generic[Compared]):
         self._open[id(panel)] = panel
         return panel
 
-    def of(self, run: Scan) -> Iterator[tuple[Window, Panel[Compared]]]:
+    def of(self, run: Scan) -> Iterator[tuple[Window, Panel]]:
         for result in run:
             for detector in result.sketch.parts.values():
                 yield result.window, self._open.pop(id(detector))
@@ -212,7 +211,7 @@ BATCH = 1 << 20  # pairs of one update
 
 def on_synthetic(
     traffic: Traffic,
-    makers: Makers[Contestant],
+    makers: Makers,
     threshold: float,
     memory_given: int | None,
     on_window: Callable[[int], None] | None = None,
@@ -234,9 +233,7 @@ def on_synthetic(
         panel.clear()
 
 
-def on_inputs(
-    run: Scan, panels: Panels[Contestant], threshold: float, memory_given: int | None
-) -> Iterator[list[Judged]]:
+def on_inputs(run: Scan, panels: Panels, threshold: float, memory_given: int | None) -> Iterator[list[Judged]]:
     """Compare detectors over inputs, those of the run's panels; yield what each window gave."""
     panels.warm_up(threshold)
     for window, panel in panels.of(run):

@@ -36,6 +36,7 @@ from superhosts.lab.sheet import (
     series_look,
     show_thousands,
 )
+from superhosts.sketch.evidence.summary import Share
 
 # Confidence intervals, by formulas that need no statistics package
 
@@ -64,15 +65,6 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return fmean(values) - reach, fmean(values) + reach
 
 
-def wilson_interval(hits: int, cases: int) -> tuple[float, float]:
-    if not cases:
-        return 0.0, 1.0
-    share, spread = hits / cases, WITHIN**2 / cases
-    centre = (share + spread / 2) / (1 + spread)
-    reach = math.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
-    return max(0.0, centre - reach), min(1.0, centre + reach)
-
-
 def count_interval(count: int) -> tuple[float, float]:
     """Return the interval of the mean of a Poisson distribution, of which one count is known (Byar's approximation)."""
     z, above = WITHIN, count + 1
@@ -95,12 +87,7 @@ class Coverage(NamedTuple):
     """How often the truth lies in the interval, of hosts of similar size."""
 
     size: float  # geometric mean of their peers
-    held: int
-    hosts: int
-
-    @property
-    def share(self) -> float:
-        return self.held / self.hosts
+    held: Share
 
 
 def coverage_by_size(estimates: Estimates, threshold: float) -> list[Coverage]:
@@ -110,7 +97,7 @@ def coverage_by_size(estimates: Estimates, threshold: float) -> list[Coverage]:
     for group in np.unique(groups):
         mine = groups == group
         size = float(np.exp(np.log(estimates.true[mine]).mean()))
-        found.append(Coverage(size, int(estimates.held[mine].sum()), int(mine.sum())))
+        found.append(Coverage(size, Share(int(estimates.held[mine].sum()), int(mine.sum()))))
     return found
 
 
@@ -161,9 +148,8 @@ def plot_coverage(axes: Any, estimates: Estimates, threshold: float, look: Look 
         axes.text(0.5, 0.5, "no intervals", transform=axes.transAxes, ha="center", fontsize=7, color=GREY)
         return []
     found = coverage_by_size(estimates, threshold)
-    ends = np.array([wilson_interval(each.held, each.hosts) for each in found])
-    shares = np.array([each.share for each in found])
-    bars = np.array([shares - ends[:, 0], ends[:, 1] - shares]).clip(0)
+    low, shares, high = np.array([(each.held.low, each.held.value, each.held.high) for each in found]).T
+    bars = np.array([shares - low, high - shares]).clip(0)
     axes.errorbar([each.size for each in found], shares, yerr=bars, ls="none", ms=3, zorder=3, **look.options)
     show_thousands(axes.xaxis)
     return found
@@ -198,10 +184,10 @@ def _paint(figure: Any, result: Calibration) -> None:
     groups = plot_coverage(coverage, estimates, result.threshold)
     for each in groups:
         place = (each.size, 0.04)
-        coverage.annotate(f"{each.hosts:,}", place, xycoords=("data", "axes fraction"), ha="center", fontsize=7)
+        coverage.annotate(f"{each.held.of:,}", place, xycoords=("data", "axes fraction"), ha="center", fontsize=7)
     if groups:
         coverage.set_title("dashed: nominal; numbers: hosts", fontsize=7, loc="left", color=GREY)
-        lowest = min(wilson_interval(each.held, each.hosts)[0] for each in groups)
+        lowest = min(each.held.low for each in groups)
         coverage.set_ylim(bottom=max(0.0, math.floor(10 * lowest - 2) / 10))
     coverage.set_xlim(scatter.get_xlim())
     coverage.set(xlabel="true number of peers", ylabel="intervals that\nhold the truth")
