@@ -164,7 +164,6 @@ class View:
 
     # What `superhosts top` asks of whatever it shows (`RemoteFeed` in top/feed.py)
     halted = "not counting"  # two words for the case that nothing new comes
-    is_near = True  # long answers cost nothing
 
     @property
     def lost(self) -> str:

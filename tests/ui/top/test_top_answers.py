@@ -14,7 +14,7 @@ from rich.text import Text
 from superhosts.core.fields import FieldError
 from superhosts.ui.answers import ANSWERS
 from superhosts.ui.board import Board
-from superhosts.ui.top.feed import Looker, check, parse
+from superhosts.ui.top.feed import NOTHING, check, look, parse
 from superhosts.ui.top.hosts import filtered, header_line, host_line, host_rows, lay_out, ordered
 from superhosts.ui.top.pages import (
     Where,
@@ -55,7 +55,7 @@ def answers() -> dict[str, Any]:
 def draw(found: dict[str, Any]) -> Iterator[Text]:
     names = {"summary": "summary", "windows": "windows", "window": "window", "list_alerts": "alerts"}
     questions = {name: lambda *_, answer=found[key]: answer for name, key in names.items()}
-    snapshot = Looker(SimpleNamespace(is_near=True, **questions)).look()
+    snapshot = look(SimpleNamespace(**questions), None, NOTHING)
     for where in (Where(), Where(words="1 /")):
         yield title_line(snapshot, "", where, 80)
         yield status_line(snapshot, "", where, 1, 80)

@@ -17,7 +17,7 @@ from superhosts.ui.board import Board, Shown, point_of
 from superhosts.ui.folder import BusyError
 from superhosts.ui.top import app as program
 from superhosts.ui.top.app import AlertsScreen, Grid, HostScreen, Line, SitesScreen, TopApp
-from superhosts.ui.top.feed import LinkError
+from superhosts.ui.top.feed import NOTHING, LinkError, look
 from superhosts.ui.view import View
 from ui.top import scene
 from ui.top.scene import HOSTS, IMAGE, LENGTH, NOON, PICTURES, SIZES, SNAPSHOTS, WINDOWS, make_view, ready, row
@@ -459,22 +459,12 @@ async def test_ten_thousand_hosts_are_drawn_a_screenful_at_a_time(monkeypatch: p
         assert len(drawn) < 1000
 
 
-def test_windows_are_listed_again_only_when_one_was_added() -> None:
-    from superhosts.ui.top.feed import Looker
-
-    view, now, asked = make_view(3), [0.0], []
-    view.is_near, plain = False, view.windows
+def test_windows_are_listed_again_only_when_something_has_changed() -> None:
+    view, asked = make_view(3), []
+    plain = view.windows
     view.windows = lambda: asked.append(1) or plain()  # type: ignore[method-assign,func-returns-value]
-    looker = Looker(view, lambda: now[0])
-    assert len(looker.look().windows) == 3
-    looker.look()
+    first = look(view, None, NOTHING)
+    assert look(view, None, first).windows == first.windows
     assert len(asked) == 1
-    assert not looker.is_due
-    put(view.board, WINDOWS, small(2))
-    assert len(looker.look().windows) == 4
-    looker.look()
-    now[0] = 60.0
-    assert looker.is_due
-    looker.look()
-    assert len(asked) == 3
-    assert not looker.is_due
+    put(view.board, WINDOWS - 10, small(2))  # a late one
+    assert len(look(view, None, first).windows) == 4

@@ -30,7 +30,7 @@ from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import SuperhostsError
 from superhosts.ui.threads import Workers
 from superhosts.ui.top.drawing import BOLD, DIM, WARNING, placed
-from superhosts.ui.top.feed import NOTHING, Feed, Json, Looker, Snapshot, Span, span_of
+from superhosts.ui.top.feed import NOTHING, Feed, Json, Snapshot, Span, look, span_of
 from superhosts.ui.top.hosts import (
     NO_LAYOUT,
     ORDERS,
@@ -477,7 +477,6 @@ class HostsScreen(AskingScreen):
 
     def __init__(self, top: TopApp) -> None:
         super().__init__(top)
-        self._looker = Looker(top.feed)
         self._rows: list[HostRow] = []  # in order, that the filter leaves
         self._layout = NO_LAYOUT
         self._why = ""  # there are no rows
@@ -508,7 +507,7 @@ class HostsScreen(AskingScreen):
         self.call_after_refresh(self.show)
 
     def ask(self) -> Snapshot:
-        return self._looker.look(self.top.where.wanted)
+        return look(self.top.feed, self.top.where.wanted, self.top.snapshot)
 
     def take(self, answer: Snapshot) -> None:
         top = self.top
@@ -524,10 +523,6 @@ class HostsScreen(AskingScreen):
 
     def look_if_changed(self) -> None:
         """Do nothing: this is what looks for changes."""
-
-    @property
-    def is_due(self) -> bool:
-        return self._looker.is_due
 
     @property
     def _is_there(self) -> bool:
@@ -701,7 +696,7 @@ class TopApp(App[None]):
         self.threads.close()
 
     def _look_if_lost(self) -> None:
-        if self.lost or self._hosts.is_due:
+        if self.lost:
             self._hosts.look()
         elif isinstance(self.screen, AskingScreen) and self.screen.has_failed:
             self.screen.look()

@@ -28,7 +28,6 @@ from superhosts.ui.view import View
 
 Json = dict[str, Any]
 Span = tuple[float, float]  # start and end of a window, in seconds since 1970
-AGAIN = 15.0  # seconds after which the list of windows is asked for again, even if no window was added
 TIMEOUT = 10.0  # seconds for an answer
 HOST_TIMEOUT = LONGEST_PAST + 15.0  # the same for a host: the other side waits for its turn, and then asks its sketches
 QUIET = 45.0  # seconds without an event after which the connection is opened again
@@ -49,7 +48,6 @@ class RemoteFeed:
     """The view at an address like http://127.0.0.1:8105. Any thread may ask; answers are those of `View`."""
 
     halted = "link lost"
-    is_near = False
 
     def __init__(self, address: str, token: str = "", *, pauses: tuple[float, ...] = PAUSES) -> None:
         parts = urlsplit(address)
@@ -203,7 +201,7 @@ class Snapshot(NamedTuple):
     windows: Sequence[Json]  # the oldest first, without rows
     shown: Json | None  # the window that is looked at, with rows; None: there is none yet
     alerts: tuple[str, ...] | None  # the hosts of open alerts; None: no alerts are kept
-    taken: float = 0.0  # when, by the clock of `Looker`
+    taken: float = 0.0  # when, by the monotonic clock
 
     def can(self, question: str) -> bool:
         return bool(self.summary and self.summary["can"].get(question))
@@ -216,37 +214,19 @@ class Snapshot(NamedTuple):
 NOTHING = Snapshot({}, (), None, None)
 
 
-class Looker:
-    """Takes snapshots. The list of windows is long, and asked for only if a window was added."""
-
-    def __init__(self, feed: Feed, clock: Callable[[], float] = time.monotonic) -> None:
-        self.feed = feed
-        self._clock = clock
-        self._windows: list[Json] = []
-        self._asked = float("-inf")
-        self._has_skipped = False
-
-    @property
-    def is_due(self) -> bool:
-        """Return True if the list of windows may have changed since it was asked for, and that is a while ago."""
-        return self._has_skipped and self._clock() - self._asked >= AGAIN
-
-    def look(self, wanted: Span | None = None) -> Snapshot:
-        summary, now = self.feed.summary(), self._clock()
-        newest: Json | None = summary.get("newest")
-        is_same = newest is not None and bool(self._windows) and span_of(newest) == span_of(self._windows[-1])
-        if newest is not None and is_same and not self.feed.is_near and now - self._asked < AGAIN:
-            self._windows[-1], self._has_skipped = newest, True
-        else:
-            self._windows, self._asked, self._has_skipped = self.feed.windows(), now, False
-        shown = alerts = None
-        if newest is not None:
-            known = wanted is not None and wanted in map(span_of, self._windows)
-            shown = self.feed.window(*(wanted if wanted is not None and known else ()))
-        if summary["can"].get("alerts"):
-            found = self.feed.list_alerts().get("alerts") or ()
-            alerts = tuple(str(alert.get("host")) for alert in found if not alert.get("closed"))
-        return Snapshot(summary, list(self._windows), shown, alerts, now)
+def look(feed: Feed, wanted: Span | None, before: Snapshot) -> Snapshot:
+    """Return what there is to see now. The list of windows is long, and asked for only if something has changed."""
+    summary, taken = feed.summary(), time.monotonic()
+    is_same = all(summary.get(name) == before.summary.get(name) for name in ("changed", "newest"))
+    windows = before.windows if before.summary and is_same else feed.windows()
+    shown = alerts = None
+    if summary.get("newest") is not None:
+        known = wanted is not None and wanted in map(span_of, windows)
+        shown = feed.window(*(wanted if wanted is not None and known else ()))
+    if summary["can"].get("alerts"):
+        found = feed.list_alerts().get("alerts") or ()
+        alerts = tuple(str(alert.get("host")) for alert in found if not alert.get("closed"))
+    return Snapshot(summary, windows, shown, alerts, taken)
 
 
 def span_of(window: Json) -> Span | None:
