@@ -3,10 +3,6 @@
 An address is a file, whose ending selects the format (replaced by a run that ends, appended to by one that does not), a
 folder of Parquet files (one per window, of a run without an end), `-` (standard output: JSON Lines, or CSV with
 `--csv`), `scheme:…`, or `@FILE`: the addresses in a file, one in each line, as they may hold secrets.
-
-To add a destination, write its class in a file of its own. One that sends over a network, or that may be slow, is a
-`Sender` (`senders/__init__.py` has the interface), and its scheme goes to `SENDERS`: reports then wait in a queue, and
-the run never waits for it. Any other is a `Destination` (`destination.py`), and goes to `DESTINATIONS`.
 """
 
 from __future__ import annotations

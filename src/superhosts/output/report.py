@@ -1,11 +1,8 @@
 """The report of one window: its rows, and a title that says in words which hosts they are.
 
-The schema of rows is the same for every destination: JSON Lines, CSV and Parquet have the same columns. Rows are sorted
-by window, then by peers in descending order. Marks that only some rows have ("partial": true, "revision": 2, "counts":
-"ports", "filter": "tcp port 443", "sampling": 1000 of exports, "drops": 5 of live captures, "reason" and "evidence"
-where that was asked for) appear in JSON Lines, and only in those rows: the columns of CSV and Parquet do not change.
-These have "pattern" behind the other columns if the run keeps evidence, and the names of hosts if the run looks for
-them.
+JSON Lines, CSV and Parquet have the same columns. Marks that only some rows have (`RowMarks` in schema.py) appear in
+JSON Lines, and only in those rows; of them CSV and Parquet have "pattern" if the run keeps evidence, and the names of
+hosts if the run looks for them (docs/reference/rows.md).
 """
 
 from __future__ import annotations

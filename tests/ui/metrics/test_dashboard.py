@@ -112,11 +112,3 @@ def test_rules_fire_when_they_should(tmp_path: Path) -> None:
 def test_every_rule_has_a_case() -> None:
     cases = CASES.read_text(encoding="utf-8")
     assert [rule["alert"] for rule in rules() if rule["alert"] not in cases] == []
-
-
-def test_promtool_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
-    """As rules, which are checked without a server."""
-    queries = [text.replace("$instance", ".*") for text in expressions()]
-    records = [{"record": f"test:query{number}", "expr": text} for number, text in enumerate(queries)]
-    (tmp_path / "queries.yml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": records}]}))
-    promtool("check", "rules", "queries.yml", folder=tmp_path)

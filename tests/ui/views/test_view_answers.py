@@ -134,14 +134,6 @@ def test_one_question_at_a_time(archive: Path) -> None:
     thread.join()
 
 
-def test_damaged_and_hidden_files_are_left_out(archive: Path) -> None:
-    (archive / "day" / "9.cube").write_bytes(b"no sketch")
-    (archive / "day" / ".8.cube.tmp.cube").write_bytes(b"half")
-    folder = SketchFolder(archive)
-    assert sum(map(len, folder.contents().values())) == 4
-    assert folder.damaged == (archive / "day" / "9.cube",)
-
-
 def test_windows_of_a_folder_are_shown(archive: Path) -> None:
     view = view_of(archive)
     windows = view.windows()
@@ -463,23 +455,6 @@ def report(number: int, count: int = 3, **more: Any) -> Report:
     return Report(rows=[row(each) for each in range(count)], window=window, **more)
 
 
-def test_only_the_newest_window_has_whole_rows() -> None:
-    board = Board()
-    board.write(report(1))
-    board.write(report(2, title="three"))
-    old, new = board.windows()
-    assert (old.rows, len(new.rows), new.title) == ((), 3, "three")
-    assert [point.host for point in old.points] == ["10.0.0.0", "10.0.0.1", "10.0.0.2"]
-    assert board.newest == new
-
-
-def test_a_late_window_does_not_take_the_place_of_the_newest() -> None:
-    board = Board()
-    board.write(report(2))
-    board.write(report(1))
-    assert [len(shown.rows) for shown in board.windows()] == [0, 3]
-
-
 def test_a_revision_replaces_its_window_and_an_older_one_does_not() -> None:
     board = Board()
     board.write(report(1, count=2, revision=2))
@@ -504,14 +479,6 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boards, "MOST_WINDOWS", 2)
     board.write(report(31, count=1))
     assert [each.window.start // LENGTH for each in board.windows()] == [29, 31]
-
-
-def test_listeners_hear_of_each_change() -> None:
-    board, heard = Board(), []
-    board.listeners.append(lambda: heard.append(board.version))
-    board.write(report(1))
-    board.write(report(1, revision=2))
-    assert heard == [1, 2]
 
 
 def test_points_have_the_label_or_else_the_name() -> None:

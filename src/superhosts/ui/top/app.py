@@ -256,9 +256,14 @@ class AskingScreen(Screen[None]):
     def ask(self) -> Any: ...
     @abstractmethod
     def take(self, answer: Any) -> None: ...
+    @abstractmethod
+    def draw(self) -> None: ...
 
     def on_mount(self) -> None:
         self.look()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self.draw)
 
     def look(self) -> None:
         """Ask; what changes meanwhile is asked for afterwards."""
@@ -337,12 +342,9 @@ class HostScreen(AskingScreen):
             if same:
                 self._row, self._span = same[0], self._asked_in
         self._answer = answer
-        self._draw()
+        self.draw()
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._draw)
-
-    def _draw(self) -> None:
+    def draw(self) -> None:
         width = self.query_one("#page").scrollable_content_region.width - 2
         if width > 0:
             self.query_one("#text", Static).update(pages.host_page(self._answer, self._row, width))
@@ -381,12 +383,9 @@ class ListScreen(AskingScreen):
 
     def take(self, answer: Any) -> None:
         self._items, self._has_asked = self.items(answer), True
-        self._draw()
+        self.draw()
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._draw)
-
-    def _draw(self) -> None:
+    def draw(self) -> None:
         grid = self.query_one(Grid)
         table = self._table = pages.list_table(self._items, grid.scrollable_content_region.width)
         grid.show([item.key for item in self._items], table.line)
@@ -497,14 +496,13 @@ class HostsScreen(AskingScreen):
     def on_mount(self) -> None:
         self.query_one("#filter").display = False
         self.query_one(Grid).focus()
-        self.show()
+        self.draw()
 
     def on_screen_resume(self) -> None:
-        self.show()
+        self.draw()
 
     def on_resize(self) -> None:
-        self._layout = NO_LAYOUT
-        self.call_after_refresh(self.show)
+        self._layout = NO_LAYOUT  # Textual calls that of AskingScreen, too.
 
     def ask(self) -> Snapshot:
         return look(self.top.feed, self.top.where.wanted, self.top.snapshot)
@@ -517,7 +515,7 @@ class HostsScreen(AskingScreen):
 
     async def _look(self) -> None:
         await super()._look()
-        self.show()
+        self.draw()
         if isinstance(self.app.screen, AskingScreen):
             self.app.screen.look_if_changed()
 
@@ -529,7 +527,7 @@ class HostsScreen(AskingScreen):
         """True if there is something to draw on: not before the screen is put together, nor after it was removed."""
         return self.is_mounted and bool(self.query("#empty"))
 
-    def show(self) -> None:
+    def draw(self) -> None:
         if not self._is_there:
             return
         snapshot, where, known = self.top.snapshot, self.top.where, self.top.rows
@@ -586,7 +584,7 @@ class HostsScreen(AskingScreen):
         where = self.top.where
         place = names.index(where.order) if where.order in names else 0
         self.top.where = where._replace(order=names[(place + step) % len(names)] if names else where.order)
-        self.show()
+        self.draw()
 
     def action_filter(self) -> None:
         field = self.query_one(Input)
@@ -610,7 +608,7 @@ class HostsScreen(AskingScreen):
 
     def _filter(self, words: str) -> None:
         self.top.where = self.top.where._replace(words=words)
-        self.show()
+        self.draw()
 
     def _leave_filter(self) -> None:
         self.query_one("#filter").display = False

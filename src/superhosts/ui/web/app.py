@@ -101,18 +101,17 @@ PROBLEM = b'<p class="problem" role="alert">'
 
 class Page(NamedTuple):
     kind: str
-    plain: bytes
-    packed: bytes
+    content: Content
     tag: str
 
     @classmethod
-    def of(cls, kind: str, content: bytes) -> Page:
-        tag = hashlib.blake2b(content, digest_size=12).hexdigest()
-        return cls(kind, content, gzip.compress(content, 6, mtime=0), f'"{tag}"')
+    def of(cls, kind: str, plain: bytes) -> Page:
+        tag = hashlib.blake2b(plain, digest_size=12).hexdigest()
+        return cls(kind, Content(plain, gzip.compress(plain, 6, mtime=0)), f'"{tag}"')
 
     def saying(self, text: str) -> Page:
         """Return the page with a text, which is not markup, in its place for problems."""
-        before, place, after = self.plain.partition(PROBLEM)
+        before, place, after = self.content.plain.partition(PROBLEM)
         return Page.of(self.kind, before + place + text.encode() + after)
 
 
@@ -154,7 +153,7 @@ def make_app(
     def api(name: str, *, posts: bool) -> Endpoint:
         async def answer(request: Request) -> Response:
             asked = await _json_of(request) if posts else request.query_params
-            return _sent(request, await answers.answer(name, asked))
+            return _sent(request, await answers.answer(name, asked), "application/json")
 
         return _told(answer, say)
 
@@ -274,20 +273,19 @@ def _error(status: int, text: str, headers: dict[str, str] | None = None) -> Res
     return Response(json.dumps({"error": text}), status, headers, "application/json")
 
 
-def _sent(request: Request, content: Content) -> Response:
-    packs = content.packed is not None and "gzip" in request.headers.get("accept-encoding", "")
-    body = content.packed if packs and content.packed is not None else content.plain
-    headers = {"Vary": "Accept-Encoding", **({"Content-Encoding": "gzip"} if packs else {})}
-    return Response(body, headers=headers, media_type="application/json")
+def _sent(request: Request, content: Content, kind: str, status: int = 200, **headers: str) -> Response:
+    """Return an answer, compressed for those who can read that."""
+    headers |= {"Content-Type": kind, "Vary": "Accept-Encoding"}
+    if content.packed is None or "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(content.plain, status, headers)
+    return Response(content.packed, status, headers | {"Content-Encoding": "gzip"})
 
 
 def _page(request: Request, page: Page, status: int = 200) -> Response:
-    headers = {"ETag": page.tag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    headers = {"ETag": page.tag, "Cache-Control": "no-cache"}
     if status == 200 and request.headers.get("if-none-match") == page.tag:
-        return Response(status_code=304, headers=headers)
-    packs = "gzip" in request.headers.get("accept-encoding", "")
-    headers |= {"Content-Type": page.kind, **({"Content-Encoding": "gzip"} if packs else {})}
-    return Response(page.packed if packs else page.plain, status, headers)
+        return Response(status_code=304, headers={**headers, "Vary": "Accept-Encoding"})
+    return _sent(request, page.content, page.kind, status, **headers)
 
 
 def _logged_in(response: Response, access: Access, request: Request) -> Response:
