@@ -64,7 +64,8 @@ class Format:
 class Database:
     """An open database. Any thread may use it; `lock` is held while one does."""
 
-    def __init__(self, path: Path, form: Format) -> None:
+    def __init__(self, path: Path, form: Format, read: Callable[[Database], object] = lambda _: None) -> None:
+        """Open the database of a path, and `read` what is in it."""
         self.path = path
         self.lock = threading.RLock()
         self._form = form
@@ -75,36 +76,23 @@ class Database:
         try:
             with self._errors():
                 self._prepare()
+            read(self)
         except BaseException:
             self._connection.close()
             raise
 
     @classmethod
     def opened(
-        cls,
-        path: Path,
-        form: Format,
-        say: Callable[[str], None],
-        read: Callable[[Database], object] = lambda _database: None,
+        cls, path: Path, form: Format, say: Callable[[str], None], read: Callable[[Database], object] = lambda _: None
     ) -> Database:
-        """Open a database, and `read` what is in it. A damaged one is set aside, and a new one begins."""
+        """Open a database. One that is damaged is set aside, which `say` is told, and a new one begins."""
         if os.path.lexists(path) and not is_plain(path):
             set_aside_and_report(path, "not a plain file", say)
         try:
-            return cls._read(path, form, read)
+            return cls(path, form, read)
         except DamagedError as error:
             set_aside_and_report(path, f"not {form.what}, or damaged ({error.why})", say)
-            return cls._read(path, form, read)
-
-    @classmethod
-    def _read(cls, path: Path, form: Format, read: Callable[[Database], object]) -> Database:
-        database = cls(path, form)
-        try:
-            read(database)
-        except BaseException:
-            database.close()
-            raise
-        return database
+            return cls(path, form, read)
 
     def _prepare(self) -> None:
         form = self._form

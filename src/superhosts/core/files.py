@@ -19,7 +19,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -251,17 +251,16 @@ def exposure_warning(path: Path) -> str:
 
 def write_json(path: Path, content: Any, *, durable: bool = True, shared: bool = False) -> None:
     """Replace a small file atomically. Without `durable` it may be lost in a power failure."""
-    _write_lines(path, [json.dumps(content, indent=1)], durable=durable, shared=shared)
+    _write_text(path, json.dumps(content, indent=1) + "\n", durable=durable, shared=shared)
 
 
 def write_private(path: Path, text: str) -> None:
-    _write_lines(path, text.splitlines(), durable=True)
+    _write_text(path, text if text.endswith("\n") else f"{text}\n")
 
 
-def _write_lines(path: Path, lines: Iterable[str], *, durable: bool, shared: bool = False) -> None:
-    replaced = replacing(path, private=not shared, sole=True, durable=durable)
-    with replaced as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)
+def _write_text(path: Path, text: str, *, durable: bool = True, shared: bool = False) -> None:
+    with replacing(path, private=not shared, sole=True, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8")
     if durable:
         sync_folder(path.parent)
 
@@ -275,23 +274,16 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(path: Path) -> Any:
-    """Read a JSON file. Raise ValueError, with the reason, if it is damaged."""
+    """Read a JSON file. Raise ValueError, with the reason, if it is damaged or not a plain file."""
     try:
-        return json.loads(_read_plain(path))
+        with os.fdopen(_open_plain(path, os.O_RDONLY), "rb") as file:
+            return json.load(file)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def _read_plain(path: Path) -> bytes:
-    """Read a plain file. Raise ValueError for anything else."""
-    try:
-        handle = _open_plain(path, os.O_RDONLY)
     except OSError as error:
         if error.errno == errno.EINVAL:
             raise ValueError(f"{path}: not a plain file") from None
         raise
-    with os.fdopen(handle, "rb") as file:
-        return file.read()
 
 
 def read_state(path: Path, check: Callable[[Any, str], Any], say: Callable[[str], None]) -> Any:

@@ -147,7 +147,7 @@ class Delivery(Destination):
         return super().status() | {"waiting": len(self._outbox), "dropped": dropped, "delivered": self.delivered}
 
     def _finish(self) -> Notice | None:
-        keeps = self.run.endless and not self.run.waits and self._outbox.folder is not None
+        keeps = self.run.endless and not self.run.waits and self.folder is not None
         with self._outbox.changed:
             self._is_ending = self._is_woken = True
             self._outbox.changed.notify_all()
@@ -163,7 +163,7 @@ class Delivery(Destination):
         self._thread.join(1.0)
         waiting, lost = len(self._outbox), self._outbox.dropped + self.refused
         self._outbox.close()
-        where = "" if self._outbox.folder is None else f"; they wait in {self._outbox.folder} for the next run"
+        where = "" if self.folder is None else f"; they wait in {self.folder} for the next run"
         if waiting and keeps:
             self._say(f"{self.name}: {counted(waiting, 'report')} not delivered yet{where}")
             waiting = 0
@@ -377,28 +377,26 @@ class Outbox:
         if folder is not None:
             self._lock = hold_folder(folder)
             try:
-                self.database = Database.opened(folder / QUEUE, FORMAT, say)
-                self._take_over(self.database, folder)
-                with self.database.reading() as connection:
-                    found = connection.execute("SELECT number, length(content) FROM batches ORDER BY number")
-                    self._sizes = dict(found.fetchall())
+                self.database = Database.opened(folder / QUEUE, FORMAT, say, self._load)
             except BaseException:
-                self.close()
+                self._lock.close()
                 raise
         self.size = sum(self._sizes.values())
         self._next = max(self._sizes, default=0) + 1
 
-    @staticmethod
-    def _take_over(database: Database, folder: Path) -> None:
-        """Move batches over that earlier versions have left in a file each."""
+    def _load(self, database: Database) -> None:
+        """Look at what earlier runs have left; move over what earlier versions have left in a file for each batch."""
+        folder = database.path.parent
         with output_errors(folder):
             files = sorted(path for path in folder.iterdir() if _FILE.fullmatch(path.name) and is_plain(path))
             if files:
                 with database.transaction() as connection:
                     content = ((path.read_bytes(),) for path in files)
                     connection.executemany("INSERT INTO batches (content) VALUES (?)", content)
-            for path in (*files, *folder.glob(".*.tmp")):
+            for path in (*files, *folder.glob(".*.tmp")):  # A run was killed while it wrote such a file.
                 path.unlink()
+        with database.reading() as connection:
+            self._sizes = dict(connection.execute("SELECT number, length(content) FROM batches ORDER BY number"))
 
     def __len__(self) -> int:
         return len(self._sizes)
