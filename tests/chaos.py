@@ -327,7 +327,7 @@ def shift_clock(fleet: Fleet, chance: random.Random) -> Iterator[None]:
 SYNC = ("fsync", "fdatasync")
 RENAME = ("rename", "renameat", "renameat2")
 UNLINK = ("unlink", "unlinkat")
-WRITE = ("write",)
+WRITE = ("write", "pwrite64")  # SQLite writes with the second
 
 
 def traced(calls: Sequence[str], what: str, when: str) -> tuple[str, ...]:
@@ -367,7 +367,7 @@ def under(node: Node, prefix: tuple[str, ...], fleet: Fleet) -> Iterator[None]:
 @contextmanager
 def kill_at_call(fleet: Fleet, chance: random.Random) -> Iterator[None]:
     node = chance.choice(list(fleet.nodes.values()))
-    calls = chance.choice([SYNC, RENAME, UNLINK])
+    calls = chance.choice([SYNC, RENAME, UNLINK, WRITE[1:]])
     when = 1 if fleet.killed_at_calls == 0 else chance.randint(1, 8)
     with under(node, traced(calls, "signal=KILL", str(when)), fleet):
         yield

@@ -22,7 +22,7 @@ from superhosts.core.results import Selection
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
 from superhosts.errors import InputError
-from superhosts.fleet.hub import LONGEST_REST
+from superhosts.fleet.hub import LONGEST_REST, PAST
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
@@ -131,6 +131,15 @@ def test_damaged_rows_of_an_earlier_report_are_left_out(tmp_path: Path, content:
     assert node.reports[-1].revision == 2
     assert {site["site"] for site in node.reports[-1].rows[0]["sites"]} == set(SITES)
     assert any(f"DAMAGED: the rows of the last report of {KEY}" in line for line in node.said)
+
+
+def test_ledgers_of_long_ago_are_forgotten(tmp_path: Path):
+    clock = FakeTime(window(0).end / 1e9)
+    node = Node(tmp_path, grace=0.0, late=60.0, times=clock.source).step(*three())
+    for seconds, is_past in ((61.0, True), (PAST, True), (70.0, False)):
+        clock.now += seconds
+        node.hub.tidy()
+        assert (node.store.windows(), node.store.is_past(KEY)) == ([], is_past)
 
 
 def change(folder: Path, statement: str, *values: Any) -> None:

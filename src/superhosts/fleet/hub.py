@@ -388,8 +388,8 @@ class Hub:
             if self._archive is not None and self._times.steady() - self._swept >= self.settings.sweep_every:
                 self._swept = self._times.steady()
                 self._archive.sweep(self._times.wall())
-            past = max(self._archive.keep if self._archive else 0.0, PAST)
-            self._store.ledgers.forget(past)
+            kept = self._archive.keep if self._archive else 0.0
+            self._store.ledgers.forget(max(kept, PAST) + self.settings.late)  # none of a window that is still open
 
     def _tidy_window(self, window: str, is_recent: bool, retire: bool) -> None:
         with self._store.lock:  # an arriving sketch must find the window either complete or gone

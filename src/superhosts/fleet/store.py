@@ -209,7 +209,8 @@ class Quarantine:
         self._say(Notice(f"{phrase}: {path}: {printable(why, MAX_SAID)} ({where})", event, WARNING))
 
 
-# Kinds of ledgers: of windows that have a folder, of those that had one, and of windows that are made of panes.
+# Kinds of ledgers: of windows that have a folder, of those that were retired, and of windows that are made of panes.
+# An open window without its folder counts as new: somebody has taken it away.
 OPEN, PAST, SLIDING = "open", "past", "sliding"
 FORMAT = Format(
     "the state of a hub",
@@ -248,8 +249,6 @@ class Ledgers:
             lost = self._database.state().get("lost")
         except DamagedError as error:
             quarantine.put(path, f"{error.why}; made again from what lies in the folders")
-            for ending in ("-wal", "-shm"):
-                path.with_name(path.name + ending).unlink(missing_ok=True)
             self._database = Database(path, FORMAT)
             lost = times.wall()
             self._database.save(lost=lost)
@@ -307,18 +306,12 @@ class Ledgers:
             changed = "UPDATE OR REPLACE ledgers SET kind = ?, written = ? WHERE kind = ? AND window = ?"
             database.execute(changed, (PAST, self._times.wall(), OPEN, window))
 
-    def keep(self, windows: Iterable[str]) -> None:
-        """Remove the ledgers of all open windows but these: somebody has removed their folders."""
-        with self._transaction() as database:
-            gone = "DELETE FROM ledgers WHERE kind = ? AND window NOT IN (SELECT value FROM json_each(?))"
-            database.execute(gone, (OPEN, json.dumps(list(windows))))
-
     def forget(self, age: float) -> None:
-        """Remove ledgers older than `age` seconds (as `age_of` tells), but not those of open windows."""
+        """Remove ledgers older than `age` seconds, as `age_of` tells."""
         now = self._times.wall()
         with self._transaction() as database:
-            old = "DELETE FROM ledgers WHERE kind != ? AND max(written, iif(ended <= ?, ended, 0)) < ?"
-            database.execute(old, (OPEN, now, now - age))
+            old = "DELETE FROM ledgers WHERE max(written, iif(ended <= ?, ended, 0)) < ?"
+            database.execute(old, (now, now - age))
 
     def newest(self) -> float:
         """Return when a ledger was last written, in seconds since 1970; 0 if there is none."""
@@ -406,7 +399,6 @@ class WindowStore:
             self.ledgers = Ledgers(state, self.quarantine, say, times)
             self._empty_incoming()
             self._open = {window: self._recover(window) for window in self._windows_on_disk()}
-            self.ledgers.keep(self._open)
         except OSError as error:
             raise OutputError(f"{error.filename or state}: cannot be used: {error.strerror or error}") from None
 
@@ -429,7 +421,7 @@ class WindowStore:
                 continue  # not ours
             elif not is_plain_folder(folder):
                 self.quarantine.put(folder, "named like a window, and not a folder")
-            elif self.ledgers.read(folder.name) is None and all(path.suffix == ".tmp" for path in folder.iterdir()):
+            elif all(path.suffix == ".tmp" for path in folder.iterdir()) and self.ledgers.read(folder.name) is None:
                 shutil.rmtree(folder, ignore_errors=True)  # neither a sketch nor a union has reached it
         return sorted(path.name for path in self._windows.iterdir() if parse_window_name(path.name))
 
