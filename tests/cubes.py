@@ -1,13 +1,14 @@
-"""Dense cubes, and their comparison with the oracle."""
+"""Dense cubes, and the comparison of cubes and CBAA with their oracles."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 import naive
-from superhosts import Cube
+from superhosts import Cbaa, Cube
 from superhosts.core.hashing import DEFAULT_KEY
 from superhosts.core.pairs import numbers_to_array
 
@@ -26,14 +27,25 @@ def assert_equal_to_oracle(cube: Cube, pairs: list[tuple[int, int]]) -> None:
     bits = np.zeros((cube.geometry.total_columns, cube.geometry.rows), bool)
     for column, rows in oracle.columns.items():
         bits[column, list(rows)] = True
-    cube.flush()
-    stored = np.unpackbits(cube.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
-    assert np.array_equal(stored, bits)
-    assert np.array_equal(cube.zeros, (~bits).sum(axis=1))
+    _assert_bits(cube, bits)
     labels = np.zeros_like(cube.labels)
     for place, word in oracle.labels.items():
         labels[place] = word
     assert np.array_equal(cube.labels, labels)
+
+
+def assert_equal_to_oracle_of_cbaa(detector: Cbaa, oracle: naive.Cbaa) -> None:
+    bits, edges = np.zeros((detector.geometry.total_columns, detector.geometry.rows), bool), detector.geometry.edges
+    for (slice_, array, column), rows in oracle.arrays.items():
+        bits[slice_ * edges[-1] + edges[array] + column, list(rows)] = True
+    _assert_bits(detector, bits)
+
+
+def _assert_bits(sketch: Cube | Cbaa, bits: NDArray[np.bool_]) -> None:
+    sketch.flush()
+    stored = np.unpackbits(sketch.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
+    assert np.array_equal(stored, bits)
+    assert np.array_equal(sketch.zeros, (~bits).sum(axis=1))
 
 
 def random_pairs(bits: int, peer_bits: int, count: int, seed: int = 0) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import naive
+from cubes import assert_equal_to_oracle_of_cbaa
 from shapes import near_threshold, one_scanner, zipf
 from superhosts import Cbaa, GeometryError
 from superhosts.core.hashing import DEFAULT_KEY
@@ -38,15 +39,7 @@ def traffic(seed: int, big: int = 60, small: int = 3000) -> tuple[np.ndarray, np
 def test_bits_are_the_oracles(rows_by_peer, threads):
     geometry = SMALL._replace(rows_by_peer=rows_by_peer, slice_bits=6)
     detector = Cbaa(geometry=geometry, threads=threads)
-    oracle = filled(detector, *traffic(1))
-    detector.flush()
-    expected = np.zeros((geometry.total_columns, geometry.rows), bool)
-    edges = detector.geometry.edges
-    for (slice_, array, column), rows in oracle.arrays.items():
-        expected[slice_ * edges[-1] + edges[array] + column, list(rows)] = True
-    stored = np.unpackbits(detector.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
-    assert np.array_equal(stored, expected)
-    assert np.array_equal(detector.zeros, (~expected).sum(axis=1))
+    assert_equal_to_oracle_of_cbaa(detector, filled(detector, *traffic(1)))
 
 
 @pytest.mark.slow

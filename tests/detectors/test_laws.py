@@ -155,10 +155,14 @@ def test_files_copies_and_pickles_bring_it_back(name, tmp_path):
     detector = fed(name, hosts, peers)
     before = content(detector)
     detector.save(tmp_path / "a.cube")
-    sketch = load(tmp_path / "a.cube")
-    assert isinstance(sketch, Sketch)
-    (read,) = sketch.parts.values()
-    for again in (read, detector.copy(), copy.deepcopy(detector), pickle.loads(pickle.dumps(detector))):
+    whole = Sketch.of(detector)
+    bundles = load(tmp_path / "a.cube"), copy.copy(whole), copy.deepcopy(whole), pickle.loads(pickle.dumps(whole))
+    found = [detector.copy(), copy.copy(detector), copy.deepcopy(detector), pickle.loads(pickle.dumps(detector))]
+    for sketch in bundles:
+        assert isinstance(sketch, Sketch)
+        found += sketch.parts.values()
+    assert len({id(each.lock) for each in (detector, whole, *bundles, *found)}) == 2 + len(bundles) + len(found)
+    for again in found:
         assert type(again) is type(detector)
         assert content(again) == before
         if not name.startswith("cube "):  # What is read from a file of an exact cube is dense.

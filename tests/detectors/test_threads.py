@@ -411,21 +411,6 @@ def test_every_public_method_of_a_sketch_takes_its_lock_and_those_of_its_parts(t
             assert takes_lock(sketch, method, tmp_path), f"Sketch.{method} runs without the lock of {whose}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
-def test_a_copy_has_content_and_a_lock_of_its_own(again: Callable[[Any], Any]) -> None:
-    for name in DETECTORS:
-        detector = make(name, device="cpu")
-        detector.update(*HOSTS)
-        sketch = sh.Sketch.of(detector)
-        twin, other = again(detector), again(sketch)
-        assert content(twin) == content(other.parts[FOUR]) == content(detector)
-        twin.clear()
-        other.clear()
-        assert detector.estimate("10.0.0.7").peers > 0
-        assert len({id(each.lock) for each in (detector, twin, sketch, other, other.parts[FOUR])}) == 5
-
-
 # Scans
 
 

@@ -6,19 +6,14 @@ Tests hold every detector to these laws: the order and repetition of pairs do no
 that has seen both streams; merging is commutative and idempotent. A detector that cannot keep a law names it in
 `broken_laws`.
 
-Any thread may call any public method at any time; the results are those of some sequential order of the calls. This
-module defines the public methods: each acquires the detector's lock once and calls the private method of the same name.
-A detector implements the private methods and decorates its other public methods with `locked`.
+This module defines the public methods: each acquires the detector's lock once and calls the private method of the same
+name. A detector implements the private methods and decorates its other public methods with `locked` (`lock.py`).
 
 Detectors are objects with operators: a | b · a |= b · a == b · to_bytes · from_bytes · load · pickle. Two are equal if
-they are of the same kind and key and would be saved with the same content. A file holds the dense form of a cube, so an
-exact cube equals a dense one that has seen the same pairs, and what is loaded equals what was saved, although the one
-counts and the other estimates. Objects with content that changes have no hash.
+they are of the same kind and key and would be saved with the same content.
 
 A detector describes its part of a file by fields and named arrays, of which there may be several forms, and builds
-itself from them (`stored.py`). A pickle is a .cube file and never holds the key. Unpickling looks for the key where
-`load` does: in SUPERHOSTS_KEY, or among the public key and the user's own. What was made with the public key can be
-unpickled anywhere. What is unpickled works on the CPU, whatever the device of the original was.
+itself from them (`stored.py`). What is unpickled works on the CPU, whatever the device of the original was.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """One lock per detector or sketch keeps it consistent while any number of threads call it.
 
-Every public method acquires its object's lock once and then calls private methods. Code that needs several objects at
-once acquires their locks in a fixed order (`holding`), so that two threads never deadlock.
-
-Pool threads (`device.run_parallel`) acquire none of these locks, because the thread that waits for them holds one.
+"Why one lock per detector" in docs/explanation/decisions.md has the rules.
 
 A child of `os.fork` has none of its parent's other threads. An object that one of them was using is incomplete in the
 child, and its lock would never be released: there, whoever uses it gets an error.

@@ -21,7 +21,7 @@ import pytest
 
 import naive
 from crowd import DEADLINE
-from cubes import assert_equal_to_oracle, dense_cube, feed, random_pairs
+from cubes import assert_equal_to_oracle, assert_equal_to_oracle_of_cbaa, dense_cube, feed, random_pairs
 from gpus import Driver, full_gpu, machine_with, to_gpu
 from superhosts import Cbaa, Cube, Geometry, UsageError, load
 from superhosts.core import device
@@ -405,12 +405,7 @@ def test_cbaa_is_the_oracles_and_finds_what_the_cpu_finds(name):
         oracle.update(host, peer)
     for detector in (on_cpu, on_gpu):
         detector.update(hosts, peers)
-    expected = np.zeros((on_gpu.geometry.total_columns, on_gpu.geometry.rows), bool)
-    edges = on_gpu.geometry.edges
-    for (slice_, array, column), rows in oracle.arrays.items():
-        expected[slice_ * edges[-1] + edges[array] + column, list(rows)] = True
-    stored = np.unpackbits(on_gpu.bits.view(np.uint8), axis=1, bitorder="little").astype(bool)
-    assert np.array_equal(stored, expected)
+    assert_equal_to_oracle_of_cbaa(on_gpu, oracle)
     assert set(on_cpu.super_hosts(20).hosts.tolist()) >= set(hosts.tolist())
     assert_same(on_cpu, on_gpu, 20)
     assert on_cpu.estimate(int(hosts[0])) == on_gpu.estimate(int(hosts[0]))

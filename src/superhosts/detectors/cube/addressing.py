@@ -64,19 +64,12 @@ def line_turn_of(folded: int, draw: tuple[int, int], geometry: Geometry) -> int:
 
 
 @compiled
-def row_turn_of(folded: int, draw: tuple[int, int], geometry: Geometry) -> int:
-    """Return the number that turns the rows of a mangled host: `line_turn_of`, times the rows of a cache line."""
-    bits = max(0, geometry.column_bits - LINE_BITS) * geometry.turned_lines
-    return (((folded * draw[0] + draw[1]) & MASK64) >> (12 - LINE_BITS)) & (((1 << bits) - 1) << LINE_BITS)
-
-
-@compiled
 def place_in_array(folded: int, pair: int, draw: tuple[int, int], columns: int, geometry: Geometry) -> np.uint64:
     """Return the place of a pair's bit within one array of its slice."""
     low_bits = np.uint64(63)
     column = np.uint64(column_hash(folded, draw, columns))
     words = np.uint64((1 << geometry.column_bits) - 1) & ~low_bits
-    turned = (pair & words) ^ np.uint64(row_turn_of(folded, draw, geometry))
+    turned = (pair & words) ^ (np.uint64(line_turn_of(folded, draw, geometry)) << np.uint64(LINE_BITS))
     rotated = (pair + np.uint64(rotation_of(folded, draw))) & low_bits
     return (column << np.uint64(geometry.column_bits)) + turned + rotated
 

@@ -1,14 +1,8 @@
 """The engines of a cube: the dense one on CPU threads (`CpuCube`), and the two states of a cube (`Stages`).
 
-The two states are a set of distinct pairs as long as they fit, then bit columns with labels.
-
-A cube starts as a `PairSet`, whose answers are exact. When the set has more than `geometry.exact_pairs` pairs, a dense
-engine takes over, on the CPU or on a GPU, and all pairs are written to it. The state is a function of the set of pairs
-alone: order, batches, threads and queries do not matter, because every query first inserts all pending pairs, and the
-dense engine has the same bits as one that was dense from the start.
-
-While the pairs are a set, the dense form is made temporarily wherever it is asked for: for the arrays. Files,
-which never contain who talked to whom, list the rows of hosts instead (`rowform.py`).
+The two states are a set of distinct pairs as long as they fit, then bit columns with labels ("Exact while it fits" in
+docs/explanation/decisions.md). While the pairs are a set, the dense form is made temporarily where its arrays are asked
+for.
 """
 
 from __future__ import annotations

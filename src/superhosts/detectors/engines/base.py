@@ -314,10 +314,8 @@ class SeveralEngines(Front):
         self.engines[0].load(arrays)
 
 
-# The GPU of device "auto". It takes a quarter of a second to start, and kernels that are not on disk take seconds to
-# compile, during which Python does little else. A scan is often over by then. So work begins on the CPU. What is large
-# asks for the GPU, which is then started in a thread, and moves there when it is ready. If kernels would have to be
-# compiled, the work stays on the CPU, and a warning says how to compile them. The bits are the same on either device.
+# The GPU of device "auto" ("Exact while it fits" in docs/explanation/decisions.md). Work begins on the CPU. What is
+# large asks for the GPU, which is then started in a thread, and moves there when it is ready.
 
 NOT_COMPILED = (
     "its kernels are not compiled yet. `superhosts doctor` compiles those of default cubes, "

@@ -1,14 +1,12 @@
 """Kernels that every column sketch needs: update, count zeros, merge.
 
-An update reads before it writes. Most packets repeat a known pair, so the bit is nearly always set already, and a plain
-read costs a fraction of an atomic OR. Atomics act only on bits that the read found clear, and the result does not
-depend on their order.
+An update reads before it writes: atomics act only on bits that the read found clear, and the result does not depend on
+their order.
 
-If a cube is larger than the GPU's cache (60 MB on an H200), most of those reads go to memory. Large batches therefore
-take two steps: `make_tiles` sorts tiles of a few thousand pairs by group of hosts, slice by slice; `make_fill` then
-writes one group after the other from all tiles, while the columns of its slice stay in the cache. Both steps remember
-recent pairs and drop their repeats, which does not change the result: the first in each block, the second in a table
-that serves one or two groups at a time and so finds most repeats even among millions of flows.
+Large batches take two steps, because a cube is larger than the GPU's cache (60 MB on an H200): `make_tiles` sorts tiles
+of a few thousand pairs by group of hosts, slice by slice; `make_fill` then writes one group after the other from all
+tiles, while the columns of its slice stay in the cache. Both steps drop repeats of recent pairs, which does not change
+the result: the first those of its block, the second those in a table that serves one or two groups at a time.
 
 Indexes are deliberately unsigned 32-bit integers: numba then omits the checks for negative values, and address
 arithmetic takes half the instructions. Arithmetic that wraps around is in compiled scalar functions, because tests

@@ -6,12 +6,8 @@ code on disk, neither numba.cuda nor CuPy is imported. Kernels are therefore pla
 `cuda` in them is a name without content, and functions that they call are marked by `device_function`. The compiler
 gets copies in which these names have their meaning.
 
-A launch through numba costs about fifty microseconds, half the time of a whole search on the GPU. `BoundKernel`
-therefore launches machine code through the driver, and `Replay` records a fixed sequence of launches and copies as a
-CUDA graph, which one call starts.
-
-Tests without a GPU have a stand-in for the driver (`tests/hostgpu.py`). Its memory is main memory, and its launches run
-kernels as Python, in numba's simulator.
+`BoundKernel` launches machine code through the driver, because a launch through numba costs half the time of a whole
+search. `Replay` records a fixed sequence of launches and copies as a CUDA graph, which one call starts.
 """
 
 from __future__ import annotations

@@ -1,21 +1,9 @@
 """Predict the error rates of a cube, missed and false super hosts, without any traffic.
 
-A host shares each of its k columns with other hosts, whose pairs there add up to a random load (`draw_loads`). The load
-fills a share p_i of the rows. This causes four kinds of errors, for hosts of every size:
-
-* Measuring (`Decision`). The estimate of a host near the threshold may be on the wrong side of it. With little noise
-  the sum of both rates is 0.80·a·RSE for a tail of exponent a. Sampling of pairs adds its own error.
-* Naming (`Naming`). In one array the host wins its label with probability n/(n + L), where L is the number of the
-  others' pairs there, provided that one of all these pairs has a high priority. The host is named unless it loses in
-  all arrays.
-* Meetings. If two hosts share j ≥ 2 columns, the bits of one appear in the AND of the other more often than the
-  estimator assumes: in (q + (1−q)·s^j)·Πp of the rows instead of (q + (1−q)·s)^j·Πp, where q is the fill by the other
-  host, s the fill by further hosts, and p the noise of the remaining columns.
-* Saturation. Hosts with more peers than columns can measure are all reported.
-
-All of it happens in written pairs: if one in s pairs is written, hosts and threshold are s times smaller.
-
-The work of a restore and the size of a file are predicted, too.
+A host shares each of its k columns with other hosts, whose pairs there add up to a random load (`draw_loads`), which
+fills a share p_i of the rows. "Planning" in docs/explanation/decisions.md has the kinds of errors that this causes:
+measuring (`Decision`), naming (`Naming`), meetings and saturation. All of it happens in written pairs: if one in s
+pairs is written, hosts and threshold are s times smaller.
 """
 
 from __future__ import annotations
@@ -277,7 +265,12 @@ class _Window:
         return (float(weights @ missed.sum(axis=1)) * scale, unnamed, float(weights @ false.sum(axis=1)) * scale + far)
 
     def _meetings(self) -> float:
-        """Return the number of hosts that pass only because a bigger host shares several of their columns."""
+        """Return the number of hosts that pass only because a bigger host shares several of their columns.
+
+        If two hosts share j ≥ 2 columns, the bits of one appear in the AND of the other in (q + (1−q)·s^j)·Πp of the
+        rows, and the estimator assumes (q + (1−q)·s)^j·Πp, where q is the fill by the other host, s the fill by further
+        hosts, and p the noise of the remaining columns.
+        """
         decision, loads, sizes = self.decision, self.loads, self.sizes
         if decision.threshold <= 4:
             return 0.0
