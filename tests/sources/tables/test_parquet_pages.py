@@ -37,11 +37,6 @@ NUMBERS += [5] * 900  # a run of one index
 NUMBERS += [DRAW.choice(NUMBERS[:300]) for _ in range(ROWS - len(NUMBERS))]
 TEXTS = [str(IPv4Address(number)) for number in NUMBERS]
 KINDS = {
-    "uint32": pa.array(NUMBERS, pa.uint32()),
-    "int32": pa.array(NUMBERS, pa.int32()),
-    "int64": pa.array(NUMBERS, pa.int64()),
-    "uint64": pa.array(NUMBERS, pa.uint64()),
-    "uint16": pa.array([number & 0xFFFF for number in NUMBERS], pa.uint16()),
     "text": pa.array(TEXTS),
     "large text": pa.array(TEXTS, pa.large_string()),
     "dictionary": pa.array(TEXTS).dictionary_encode(),
@@ -75,46 +70,37 @@ def pages(file: bytes, *names: str) -> list[np.ndarray] | None:
 
 def test_what_was_written_is_read() -> None:
     pairs = {(kind, writing) for kind in KINDS for writing in ("as usual", "without dictionaries")}
-    pairs |= {(kind, writing) for kind in ("uint32", "text") for writing in WRITING}
+    pairs |= {("text", writing) for writing in WRITING}
     for kind, writing in sorted(pairs):
-        expected = [number & 0xFFFF for number in NUMBERS] if kind == "uint16" else NUMBERS
         for nullable in (True, False):
-            schema = pa.schema([("other", pa.int64()), pa.field("a", KINDS[kind].type, nullable=nullable)])
-            read = pages(written(pa.table([NUMBERS, KINDS[kind]], schema), **WRITING[writing]), "a", "other")
+            schema = pa.schema([("other", pa.string()), pa.field("a", KINDS[kind].type, nullable=nullable)])
+            read = pages(written(pa.table([TEXTS, KINDS[kind]], schema), **WRITING[writing]), "a", "other")
             assert read is not None
-            assert np.array_equal(read, [expected, NUMBERS]), (kind, writing)
+            assert np.array_equal(read, [NUMBERS, NUMBERS]), (kind, writing)
 
 
 def test_what_is_left_to_pyarrow() -> None:
     for column, options in [
-        (pa.array([], pa.uint32()), {}),
-        (pa.array([1, None, 3]), {}),
+        (pa.array([], pa.string()), {}),
+        (pa.array([1, 3], pa.uint32()), {}),
         (pa.array(["1.1.1.1", None]), {"data_page_version": "2.0"}),
         (pa.array(["1.1.1.1", "::1"]), {}),
         (pa.array(["1.1.1.1", "1.1.1.1 "]), {"use_dictionary": False}),
         (pa.array(["1.1.1.1", ""]), {"use_dictionary": False}),
-        (pa.array([1, -1]), {}),
-        (pa.array([1, -1], pa.int32()), {"use_dictionary": False}),
-        (pa.array([1, 2**32]), {}),
-        (pa.array([1, 2**64 - 1], pa.uint64()), {}),
-        (pa.array([1.0, 2.0]), {}),
-        (pa.array([1, 2], pa.date32()), {}),
-        (pa.array([1, 2], pa.duration("s")), {}),
         (pa.array([b"1.1.1.1"]), {}),
         (pa.array([b"1234"], pa.binary(4)), {}),
         (pa.array([[1], [2]]), {}),
         (pa.array([{"a": 1}]), {}),
-        (pa.array([1, 2]), {"column_encoding": "DELTA_BINARY_PACKED", "use_dictionary": False}),
-        (pa.array([1, 2]), {"column_encoding": "BYTE_STREAM_SPLIT", "use_dictionary": False}),
+        (pa.array(TEXTS), {"column_encoding": "DELTA_LENGTH_BYTE_ARRAY", "use_dictionary": False}),
         (pa.array(TEXTS), {"column_encoding": "DELTA_BYTE_ARRAY", "use_dictionary": False}),
         (pa.array(TEXTS), {"compression": "lz4"}),
         (pa.array(TEXTS), {"data_page_version": "2.0"}),
     ]:
         assert pages(written({"a": column}, **options)) is None, (column, options)
-    assert pages(written(pa.table([KINDS["uint32"], KINDS["uint32"]], ["a", "a"]))) is None
-    inside = pa.array([{"b": 1}, {"b": 2}], pa.struct([pa.field("b", pa.int64(), nullable=False)]))
-    schema = pa.schema([pa.field("a", inside.type, nullable=False), ("a.b", pa.int64())])
-    assert pages(written(pa.table([inside, pa.array([10, 20])], schema)), "a.b") is None  # two columns of one path
+    assert pages(written(pa.table([KINDS["text"], KINDS["text"]], ["a", "a"]))) is None
+    inside = pa.array([{"b": "1.1.1.1"}], pa.struct([pa.field("b", pa.string(), nullable=False)]))
+    schema = pa.schema([pa.field("a", inside.type, nullable=False), ("a.b", pa.string())])
+    assert pages(written(pa.table([inside, pa.array(["1.1.1.2"])], schema)), "a.b") is None  # two columns of one path
 
 
 def test_a_table_of_which_some_row_groups_are_odd(tmp_path: Path) -> None:
@@ -141,8 +127,8 @@ def test_rows_come_from_pages_with_their_times(tmp_path: Path, monkeypatch: pyte
 
 
 SMALL = [
-    written({"src": TEXTS[:200], "dst": NUMBERS[:200]}),
-    written({"src": TEXTS[2400:2700], "dst": NUMBERS[2400:2700]}, use_dictionary=False),
+    written({"src": TEXTS[:200], "dst": TEXTS[200:400]}),
+    written({"src": TEXTS[2400:2700], "dst": TEXTS[:300]}, use_dictionary=False),
 ]
 
 
@@ -181,7 +167,7 @@ def test_fewer_bytes_than_a_header_says_are_never_filled_with_others(codec: str)
 
 
 def test_places_that_lie_outside_of_the_file_are_left_to_pyarrow() -> None:
-    file = written({"a": NUMBERS})
+    file = written({"a": TEXTS})
     opened = pq.ParquetFile(io.BytesIO(file))
     assert PlainPages(Places(100, lambda: io.BytesIO(file)), opened, ("a",)).read([0]) is None
 

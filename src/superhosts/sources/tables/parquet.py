@@ -6,9 +6,9 @@ bounded: a piece for each thread and one that waits.
 
 A text column that is stored as a dictionary throughout is read as one, so that each address is parsed once for each row
 group. pyarrow makes an Arrow array of every value first; for addresses as text that takes longer than to decompress and
-parse them. So `PlainPages` reads the common case, columns without nulls of IPv4 addresses as numbers or text, plain or
-as a dictionary, straight from the pages. For anything else, damage that it notices included, it returns None, and
-pyarrow reads the same rows and says what is wrong with them.
+parse them. So `PlainPages` reads the common case, columns of IPv4 addresses as text without nulls, plain or as a
+dictionary, straight from the pages. For anything else, damage that it notices included, it returns None, and pyarrow
+reads the same rows and says what is wrong with them.
 
 The header of a page is a structure of Thrift's compact protocol (parquet.thrift of the Apache Parquet format): fields
 with a number and a type, structures among them. Pages have no more than 20,000 rows by default, so a loop in Python
@@ -381,8 +381,6 @@ _WIDEST = 32  # bits of an index
 
 class PlainColumn(NamedTuple):
     number: int  # among the columns of a row group
-    physical: str  # INT32, INT64 or BYTE_ARRAY
-    signed: bool
     nullable: bool
 
 
@@ -476,13 +474,12 @@ def _column(file: Any, name: str) -> PlainColumn | None:
     """Return a column of a file by its name; None if its type is none of those that are read here."""
     from pyarrow import types
 
-    schema, names = file.schema_arrow, file.schema_arrow.names
-    if names.count(name) != 1:
+    schema = file.schema_arrow
+    if schema.names.count(name) != 1:
         return None
     kind = schema.field(name).type
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    numbers = types.is_integer(kind)
-    if not (numbers or types.is_string(kind) or types.is_large_string(kind)):
+    if not (types.is_string(kind) or types.is_large_string(kind)):
         return None
     columns = [file.metadata.schema.column(i) for i in range(len(file.metadata.schema))]
     places = [i for i, column in enumerate(columns) if column.path == name]
@@ -490,10 +487,9 @@ def _column(file: Any, name: str) -> PlainColumn | None:
         return None
     column = columns[places[0]]
     is_flat = column.max_repetition_level == 0 and column.max_definition_level <= 1
-    if not is_flat or column.physical_type not in (("INT32", "INT64") if numbers else ("BYTE_ARRAY",)):
+    if not is_flat or column.physical_type != "BYTE_ARRAY":
         return None
-    signed = numbers and types.is_signed_integer(kind)
-    return PlainColumn(places[0], column.physical_type, signed, column.max_definition_level == 1)
+    return PlainColumn(places[0], column.max_definition_level == 1)
 
 
 def _read_chunk(chunk: Bytes, column: PlainColumn, addresses: Narrow) -> None:
@@ -508,32 +504,18 @@ def _read_chunk(chunk: Bytes, column: PlainColumn, addresses: Narrow) -> None:
             if page.kind == DICTIONARY:
                 if page.values > len(data):
                     raise UnsupportedPage
-                known = np.empty(page.values, np.uint32)
-                _read_plain(data, at, column, known)
-                continue
-            part = addresses[seen : seen + page.values]
-            seen += page.values
-            if page.encoding == PLAIN:
-                _read_plain(data, at, column, part)
-            elif page.encoding not in (PLAIN_DICTIONARY, RLE_DICTIONARY) or not take_runs(data, at, known, part):
+                part = known = np.empty(page.values, np.uint32)
+            else:
+                part = addresses[seen : seen + page.values]
+                seen += page.values
+            if page.kind == DICTIONARY or page.encoding == PLAIN:
+                is_read = parse_lengths(data, at, part)
+            else:
+                is_read = page.encoding in (PLAIN_DICTIONARY, RLE_DICTIONARY) and take_runs(data, at, known, part)
+            if not is_read:
                 raise UnsupportedPage
     if seen != len(addresses):
         raise UnsupportedPage
-
-
-def _read_plain(data: Bytes, at: int, column: PlainColumn, addresses: Narrow) -> None:
-    if column.physical == "BYTE_ARRAY":
-        if not parse_lengths(data, at, addresses):
-            raise UnsupportedPage
-        return
-    dtype = np.dtype("<i4" if column.physical == "INT32" else "<i8")
-    if len(data) - at < len(addresses) * dtype.itemsize:
-        raise UnsupportedPage
-    numbers = np.frombuffer(data, dtype, len(addresses), at)
-    may_be_others = len(numbers) > 0 and (column.signed or dtype.itemsize == 8)
-    if may_be_others and not (int(numbers.min()) >= 0 and int(numbers.max()) <= 0xFFFFFFFF):
-        raise UnsupportedPage
-    addresses[:] = numbers.view(np.uint32) if dtype.itemsize == 4 else numbers
 
 
 @compiled
