@@ -2,7 +2,6 @@
 
 `open_capture` looks at the content, never at the name. What it guarantees:
 
-- Every packet is counted once: packets = ipv4 + ipv6 + not_ip + truncated + unsupported_link.
 - The output does not depend on how the bytes arrive. A block of bytes may end anywhere; a record that is not whole yet
   is carried over to the next one.
 - A capture that ends inside a record is read up to there, with a warning. A capture that is damaged (a record length
@@ -14,19 +13,11 @@
   (64 MiB) and the longest window of a decompressor (128 MiB). Usual captures take a tenth of it.
 - Packets of a live input (a pipe) are yielded as they arrive.
 
-A plain file of more than a few megabytes is cut into pieces of the same size (`PieceReader`). Threads read them ahead,
-each from the first record that it guesses in its piece to the first record that starts behind it. The thread that wants
-the packets goes through the pieces in order. A piece counts if
-
-- its first record starts exactly where the records before it have ended, and
-- what the records before it declare (interfaces, byte order) is what its thread took for granted.
-
-Otherwise, and from where a piece ended early (damage, the end of the file, a new interface or section, a packet without
-a time, a record of megabytes), an ordinary `CaptureReader` reads up to the end of the piece. So a wrong guess costs
-time and never changes a packet, a counter or a message, and whatever is unusual has one home.
-
-A thread has two pieces ahead, all files together no more than `MOST_PIECES_AHEAD`. Files that are read at the same time
-share what may be read ahead, and their pieces are smaller.
+A plain file of more than a few megabytes is cut into pieces, which threads read ahead (`PieceReader`). A piece counts
+if its first record starts exactly where the records before it have ended, and if what they declare (interfaces, byte
+order) is what its thread took for granted. Otherwise, and from where a piece ended early (damage, the end of the file,
+a new interface or section, a packet without a time, a record of megabytes), an ordinary `CaptureReader` reads up to the
+end of the piece. So a wrong guess costs time and never changes a packet, a counter or a message.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A file can be opened again and read from its beginning, a pipe only once. The first bytes, by which formats are
 recognised, can be read without consuming them. A stream returns what is there: reading from a pipe returns as soon as
-some bytes have come, so that a live capture does not wait for a full block. Files are read, never mapped: a file that
-is truncated under a map kills the process.
+some bytes have come, so that a live capture does not wait for a full block.
 
 A format of files has a `Reader`, which makes packets of bytes in one pass. All else is `FileSource`, for every format:
 when an input begins, the packets that were read to know it, reading it again, and the identity of a file that was read

@@ -11,9 +11,7 @@ protocol that it found. The kernel has taken off the outermost VLAN tag, which a
 Numbers in the ring are the kernel's, and yet they are checked like those of a file: nothing is read outside the block.
 All numbers are little-endian, as numba supports no other machines.
 
-A name of several interfaces, or of several readers, opens several sources. So every ring has a thread of its own, which
-only moves packets from the ring to columns: a ring needs ten times the memory of columns for as many packets. What
-waits there for the windows is bounded (`readers.py`). libpcap is loaded only if a filter is asked for.
+A name of several interfaces, or of several readers, opens several sources, each with a ring and a thread of its own.
 
 An interface that goes down, or vanishes, does not end the run: a warning says so, and the capture goes on when the
 interface is there again, even if it was made anew under the same name.

@@ -15,7 +15,7 @@ import pytest
 
 from superhosts.core.columns.addresses import Bytes, parse_spans
 from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
-from superhosts.sources.tables.textreader import Layout, LineWalker
+from superhosts.sources.tables.textreader import Layout, last_lines, walk_lines
 from superhosts.sources.tables.textscan import PADDING
 from table_reading import options
 
@@ -55,7 +55,7 @@ def layout_of(format: str) -> Layout:
 
 @pytest.mark.parametrize("format", LINES)
 def test_walks_over_lines(between_guards: Bytes, format: str) -> None:
-    generator, walker, layout = random.Random(3), LineWalker(), layout_of(format)
+    generator, layout = random.Random(3), layout_of(format)
     for _ in range(1000):
         text = bytearray("".join(f"{line}\n" for line in generator.choices(LINES[format], k=4)).encode())
         text[generator.randrange(len(text))] = generator.choice(b'{}[]":,\\u%.\r\n')
@@ -64,9 +64,9 @@ def test_walks_over_lines(between_guards: Bytes, format: str) -> None:
         for data in (between_guards[: size + PADDING], between_guards[-size - PADDING :]):
             for final in (False, True):
                 data[:size] = text
-                walker.walk(data, (0, size), layout, final=final)
+                walk_lines(data, (0, size), layout, final=final)
             data[:size] = text
-            walker.last(data, size - 1, layout)
+            last_lines(data, size - 1, layout)
 
 
 def test_addresses_at_the_end_of_memory(between_guards: Bytes) -> None:

@@ -1,8 +1,7 @@
 """Flow exports from the network: netflow://ADDRESS:PORT and sflow://ADDRESS:PORT.
 
-The kernel's own buffer for a socket is small, a few hundred datagrams on many systems, and what comes while it is full
-is lost. So a thread for each socket does nothing but receive, many datagrams with one system call (recvmmsg), in
-compiled code without the GIL. What it has received waits in a queue of bounded memory, and what the kernel dropped all
+The kernel's own buffer for a socket is small, a few hundred datagrams on many systems. So the thread of a socket
+receives in compiled code without the GIL (recvmmsg), into a queue of bounded memory, and what the kernel dropped all
 the same is counted (SO_RXQ_OVFL). The thread that reads the source decodes everything that waits at once, so that
 blocks are large when there is much to do.
 """

@@ -8,8 +8,7 @@ card will cut, or of jumbograms: they reach as far as the captured bytes.
 
 A tunnel is recognised by the protocol of the outer header, or by the UDP port to which the tunnel's end listens; of
 protocols whose ends answer from that port (L2TP, Teredo), by either port. What is inside has to look like an IP header
-of version 4 or 6 that was captured as a whole. Otherwise the header around it is the innermost: so control messages,
-encrypted packets, fragments after the first and truncated packets count with the deepest header that can be read.
+of version 4 or 6 that was captured as a whole. Otherwise the header around it is the innermost.
 """
 
 from __future__ import annotations

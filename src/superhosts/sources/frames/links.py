@@ -8,9 +8,6 @@ function `behind_…` returns where the IP header should start, or minus the cou
 says "IP", the version nibble of the header decides which one; tags and link types that claim another version are common
 in the wild. After MPLS nothing names the payload, so the nibble alone decides there too, as in routers.
 
-Of IEEE 802.11, data frames count, with and without QoS, between any kinds of stations, but neither encrypted ones nor
-fragments after the first.
-
 Bytes are read through an unsigned index, because a signed one makes numba test for negative values, and then LLVM no
 longer merges four byte loads into one.
 """

@@ -1,9 +1,8 @@
 """Details of rows: protocol, ports, TCP flags, and what a record claims about a conversation.
 
 `read_value` makes a number of the text of a field (-1: missing, or it makes no sense), and `combine` the details of a
-record of its numbers, the same for every format. The loops over lines of text call both by way of `read_details`, and
-are compiled without it where no details are wanted. `details_of_columns` does the same with columns (Arrow, messages).
-Which columns these are is in `wanted.py`.
+record of its numbers. The loops over lines of text call both by way of `read_details`; `details_of_columns` does the
+same with columns (Arrow, messages).
 
 Texts are given by addresses (jit/intrinsics.py); eight bytes behind them can be read.
 """

@@ -4,9 +4,9 @@ A text has a `Layout`: what is wanted of a line and how it is found. Some lines 
 middle of a log): the loop stops there, and `Layout.after` says what holds from then on. Bytes may end anywhere; a line
 that is not whole yet waits for the rest. The last line of a file counts if it is whole, with or without a newline.
 
-A plain file may be read by several threads. It is cut into pieces behind newlines, which threads walk ahead. A piece
-counts if the one before it has ended with it and was walked with the layout that holds there; otherwise it is walked
-again. So a newline in quotes, or a new header in the middle of the file, costs time and never changes a row.
+A plain file is cut into pieces behind newlines, which threads walk ahead. A piece counts if the one before it has ended
+with it and was walked with the layout that holds there; otherwise it is walked again. So a newline in quotes, or a new
+header in the middle of the file, costs time and never changes a row.
 
 Memory is bounded: a line of more than `LONGEST_LINE` bytes is an error, and two pieces for each thread are read ahead.
 """
@@ -81,52 +81,57 @@ class Walked(NamedTuple):
     layout: Layout
 
 
-class LineWalker:
-    """Walks whole lines of a buffer. `rows` is used again for every walk: what is kept is copied.
+class _Room(threading.local):
+    """Where a thread writes rows. It is used again for every walk: what is kept is copied."""
+
+    def __init__(self) -> None:
+        self.rows = new_rows(BLOCK_ROWS)
+        self.tally = np.zeros(textrow.TALLY_SLOTS, np.int64)
+
+
+_room = _Room()
+
+
+def walk_lines(data: Bytes, place: tuple[int, int], layout: Layout, *, final: bool = False) -> Walked:
+    """Read the lines of data[start:stop], which ends with a newline; `final`: nothing comes behind them.
 
     Bad rows have the numbers of their lines, from 0.
     """
+    rows, tally, (start, stop), line = _room.rows, _room.tally, place, 0
+    found: list[RowBlock] = []
+    while (start := layout.skip(data, start, stop)) < stop:
+        tally[:] = 0
+        tally[textrow.POSITION], tally[textrow.STOP], tally[textrow.LIMIT] = start, stop, BLOCK_ROWS
+        with measured("walk") as work:
+            reason = layout.walk(data, final, layout.shape, layout.roles, layout.details, tally, rows)
+            work.amount += int(tally[textrow.ROWS])
+        if tally[textrow.ROWS] or tally[textrow.BAD] or tally[textrow.SKIPS]:
+            found.append(_block(rows, tally, layout, data, line))
+        start, line = int(tally[textrow.POSITION]), line + int(tally[textrow.LINES])
+        if reason == textrow.DIRECTIVE:
+            end = start + int(np.argmax(data[start:stop] == _NEWLINE))
+            layout = layout.after(data[start:end].tobytes())
+            start, line = end + 1, line + 1
+        elif reason != textrow.FULL:
+            break
+    return Walked(found, start, line, layout)
 
-    def __init__(self) -> None:
-        self._rows = new_rows(BLOCK_ROWS)
-        self._tally = np.zeros(textrow.TALLY_SLOTS, np.int64)
 
-    def walk(self, data: Bytes, place: tuple[int, int], layout: Layout, *, final: bool = False) -> Walked:
-        """Read the lines of data[start:stop], which ends with a newline; `final`: nothing comes behind them."""
-        tally, (start, stop), line = self._tally, place, 0
-        found: list[RowBlock] = []
-        while (start := layout.skip(data, start, stop)) < stop:
-            tally[:] = 0
-            tally[textrow.POSITION], tally[textrow.STOP], tally[textrow.LIMIT] = start, stop, BLOCK_ROWS
-            with measured("walk") as work:
-                reason = layout.walk(data, final, layout.shape, layout.roles, layout.details, tally, self._rows)
-                work.amount += int(tally[textrow.ROWS])
-            if tally[textrow.ROWS] or tally[textrow.BAD] or tally[textrow.SKIPS]:
-                found.append(_block(self._rows, tally, layout, data, line))
-            start, line = int(tally[textrow.POSITION]), line + int(tally[textrow.LINES])
-            if reason == textrow.DIRECTIVE:
-                end = start + int(np.argmax(data[start:stop] == _NEWLINE))
-                layout = layout.after(data[start:end].tobytes())
-                start, line = end + 1, line + 1
-            elif reason != textrow.FULL:
-                break
-        return Walked(found, start, line, layout)
-
-    def last(self, data: Bytes, end: int, layout: Layout) -> list[RowBlock]:
-        """Read what is left at the end of a text: data[:end], perhaps without a newline, which is added."""
-        stop = _behind_last_newline(data, 0, end)
-        blocks, _, line, layout = self.walk(data, (0, stop), layout, final=True)
-        if stop == end:
-            return blocks
-        if layout.is_whole(data[stop:end].tobytes()):
-            data[end] = _NEWLINE
-            rest = self.walk(data, (stop, end + 1), layout, final=True).blocks
-            return [*blocks, *(_renumbered(block, line) for block in rest)]
-        bad = BadRow(line, f"the input ends inside this line: {_shown(data[:end], stop)}")
-        nothing = np.empty(0, np.uint32)
-        time = np.empty(0, np.int64) if layout.has_time else None
-        details = np.empty(0, np.uint64) if layout.details is not None else None
-        return [*blocks, RowBlock(nothing, nothing, time, bad=[bad], unreadable=1, details=details)]
+def last_lines(data: Bytes, end: int, layout: Layout) -> list[RowBlock]:
+    """Read what is left at the end of a text: data[:end], perhaps without a newline, which is added."""
+    stop = _behind_last_newline(data, 0, end)
+    blocks, _, line, layout = walk_lines(data, (0, stop), layout, final=True)
+    if stop == end:
+        return blocks
+    if layout.is_whole(data[stop:end].tobytes()):
+        data[end] = _NEWLINE
+        rest = walk_lines(data, (stop, end + 1), layout, final=True).blocks
+        return [*blocks, *(_renumbered(block, line) for block in rest)]
+    bad = BadRow(line, f"the input ends inside this line: {_shown(data[:end], stop)}")
+    nothing = np.empty(0, np.uint32)
+    time = np.empty(0, np.int64) if layout.has_time else None
+    details = np.empty(0, np.uint64) if layout.details is not None else None
+    return [*blocks, RowBlock(nothing, nothing, time, bad=[bad], unreadable=1, details=details)]
 
 
 class Piece(NamedTuple):
@@ -151,7 +156,6 @@ class TextReader:
         self._rest = np.empty(0, np.uint8)  # lines of the last piece that go on behind it
         self._ahead: deque[Piece] = deque()
         self._ready: deque[RowBlock] = deque()
-        self._walker = LineWalker()
         self._is_begun = self._is_ended = False
         self._stream = source.open()
         self._size = _plain_size(source)
@@ -194,10 +198,11 @@ class TextReader:
         self._stream.close()
 
     def _read_ahead(self) -> None:
+        pool, layout = reading_pool(self._workers), self._layout
         try:
             while len(self._ahead) < 2 * self._workers and (piece := self._next()) is not None:
-                job = reading_pool(self._workers).submit(_walk_ahead, piece, self._layout)
-                self._ahead.append(piece._replace(layout=self._layout, job=job))
+                job = pool.submit(walk_lines, piece.data, (piece.start, piece.stop), layout)
+                self._ahead.append(piece._replace(layout=layout, job=job))
         except InputError:
             if not self._ahead:  # else it comes again, behind the rows before it
                 raise
@@ -221,7 +226,7 @@ class TextReader:
             if len(self._rest):
                 data = _padded(self._rest, data[start:stop])
                 start, stop = 0, len(data) - PADDING
-            walked = self._walker.walk(data, (start, stop), self._layout)
+            walked = walk_lines(data, (start, stop), self._layout)
         self._ready += (_renumbered(block, self._line) for block in walked.blocks)
         self._line += walked.lines
         self._layout, self._rest = walked.layout, data[walked.position : stop].copy()
@@ -233,7 +238,7 @@ class TextReader:
         data = _padded(self._rest, self._buffer[self._start : self._filled])
         if len(data) == PADDING:
             return False
-        blocks = self._walker.last(data, len(data) - PADDING, self._layout)
+        blocks = last_lines(data, len(data) - PADDING, self._layout)
         self._ready += (_renumbered(block, self._line) for block in blocks)
         self._start, self._rest = self._filled, self._rest[:0]
         return True
@@ -267,16 +272,6 @@ def _plain_size(source: Opens) -> int:
     """Return the bytes of a file on a disk that is not compressed; 0 for other inputs."""
     is_plain = isinstance(source, Input) and source.reopens and not source.compression and not is_url(source.path)
     return (source.size or 0) if isinstance(source, Input) and is_plain else 0
-
-
-_this_thread = threading.local()
-
-
-def _walk_ahead(piece: Piece, layout: Layout) -> Walked:
-    if not hasattr(_this_thread, "walker"):
-        _this_thread.walker = LineWalker()
-    walker: LineWalker = _this_thread.walker
-    return walker.walk(piece.data, (piece.start, piece.stop), layout)
 
 
 def _padded(first: Bytes, second: Bytes) -> Bytes:

@@ -1,7 +1,6 @@
 """Which columns of a table, or keys of its records, are wanted: two ends, a time, and details where a run wants them.
 
-What the caller maps comes first, then candidates of the log's description that are there, then the usual names
-(`mapping.py`). Several names for one thing are tried in their order, line by line: a log with an IPv4 and an IPv6
+Several names for one thing are tried in their order, line by line: a log with an IPv4 and an IPv6
 column, or an event that has the start of its flow or only a time of its own.
 
 A table without a description of its own, such as a Parquet file or plain CSV, has the details of the log whose columns
