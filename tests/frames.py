@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import lzma
+from collections.abc import Callable
 from ipaddress import ip_address
 from pathlib import Path
+
+import zstandard
 
 import packets as p
 from links import LINK_FRAMES
@@ -51,6 +56,11 @@ def write(folder: Path, data: bytes, name: str = "capture") -> Path:
     return path
 
 
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "zstd": lambda data: zstandard.ZstdCompressor().compress(data),
+    "xz": lzma.compress,
+}
 V4, V6 = p.ipv4(), p.ipv6()
 
 

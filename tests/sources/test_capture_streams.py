@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gzip
-import lzma
 import os
 import struct
 import sys
@@ -11,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 import packets as p
-from frames import V4, T, mixed, mixed_pcapng, rows, write
+from frames import COMPRESSORS, V4, T, mixed, mixed_pcapng, rows, write
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError
 from superhosts.sources.capture import open_capture
@@ -23,11 +21,7 @@ from superhosts.sources.open import open_all
 PLAIN = p.ethernet(0x0800, V4)
 
 
-def zstd(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor().compress(data)
-
-
-COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd, "xz": lzma.compress}
+zstd = COMPRESSORS["zstd"]
 CAPTURES = {"pcap": p.pcap(mixed(400)), "pcapng": mixed_pcapng() * 4}
 
 
