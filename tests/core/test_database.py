@@ -54,19 +54,6 @@ def test_what_is_no_plain_file_is_set_aside(tmp_path: Path) -> None:
     assert "not a plain file; SET ASIDE" in said[0]
 
 
-def test_files_of_others_and_of_later_versions_are_refused(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version=3")
-    later = rf"a later version of superhosts {__version__} wrote it \(format 3; this one reads 2\)"
-    with pytest.raises(InputError, match=later):
-        Database.opened(path, FORM, print)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version=2")
-        connection.execute("ALTER TABLE things RENAME TO others")
-    with pytest.raises(DamagedError, match="a database of another program, not the state of a test; name another"):
-        Database(path, FORM)
-
-
 def test_what_its_reader_cannot_read_is_set_aside(path: Path) -> None:
     said: list[str] = []
     read: list[dict[str, Any]] = []

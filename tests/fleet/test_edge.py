@@ -443,7 +443,7 @@ def test_what_is_no_file_does_not_stay_among_the_sketches(tmp_path: Path, said: 
 
 
 @pytest.mark.parametrize("kind", ODD)
-@pytest.mark.parametrize("name", [STATE, f"{STATE}-wal", "status.json", ".fresh.tmp", "refused", "damaged"])
+@pytest.mark.parametrize("name", [STATE, f"{STATE}-wal", ".fresh.tmp", "refused", "damaged"])
 def test_the_edges_own_names_are_free_at_the_start(
     tmp_path: Path, said: list[str], truth: list[Any], kind: str, name: str
 ):

@@ -86,8 +86,9 @@ class Database:
         cls, path: Path, form: Format, say: Callable[[str], None], read: Callable[[Database], object] = lambda _: None
     ) -> Database:
         """Open a database. One that is damaged is set aside, which `say` is told, and a new one begins."""
-        if os.path.lexists(path) and not is_plain(path):
-            set_aside_and_report(path, "not a plain file", say)
+        for file in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))):
+            if os.path.lexists(file) and not is_plain(file):
+                set_aside_and_report(file, "not a plain file", say)
         try:
             return cls(path, form, read)
         except DamagedError as error:

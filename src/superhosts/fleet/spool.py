@@ -27,7 +27,6 @@ from superhosts.fleet.link import MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.names import SketchId, site_named
 from superhosts.sketch.sketch import Sketch
 
-STATES = ("state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "status.json")  # of an edge, in the same folder
 SHOWN = 20  # how many names of files set aside the status shows
 _NOT_PLAIN = "something that this program has not made there (not a plain file)"
 
@@ -62,10 +61,9 @@ class Spool:
         self._unverified = {path.name for path in self.waiting()}
 
     def _make_way(self) -> None:
-        """Free the names that this program uses, and remove temporary files of a killed run."""
-        for path in (*self._aside, *(self.folder / name for name in STATES)):
-            fits = path.is_dir() if path in self._aside else is_plain(path)
-            if os.path.lexists(path) and not fits:
+        """Free the names of folders, and remove temporary files of a killed run."""
+        for path in self._aside:
+            if os.path.lexists(path) and not path.is_dir():
                 set_aside_and_report(path, _NOT_PLAIN, self._say)
         for left in self.folder.glob(".*.tmp"):
             if left.is_dir() and not left.is_symlink():

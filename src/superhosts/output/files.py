@@ -221,23 +221,17 @@ class AppendedFile(Destination):
                         self._file.truncate(end)  # the report is written again when there is room
                 raise
 
-    def has(self, span: Span) -> bool:
-        if not self._is_file_of(span) or os.fstat(self._file.fileno()).st_size < span.start + span.length:
+    def settle(self, span: Span) -> bool:
+        """Return True if the file has all of an append; if a kill has cut it, remove the part that was written."""
+        there = os.fstat(self._file.fileno())
+        if (there.st_dev, there.st_ino) != (span.device, span.inode):
             return False
         with output_errors(self.path):
-            data = os.pread(self._file.fileno(), span.length, span.start)
-        return len(data) == span.length and digest_of(data) == span.digest
-
-    def undo(self, span: Span) -> None:
-        """Remove the part of these bytes that was written before the program was killed."""
-        with output_errors(self.path):
-            size = os.fstat(self._file.fileno()).st_size
-            if self._is_file_of(span) and span.start < size < span.start + span.length:
+            if there.st_size >= span.start + span.length:
+                return digest_of(os.pread(self._file.fileno(), span.length, span.start)) == span.digest
+            if there.st_size > span.start:
                 self._file.truncate(span.start)
-
-    def _is_file_of(self, span: Span) -> bool:
-        there = os.fstat(self._file.fileno())
-        return (there.st_dev, there.st_ino) == (span.device, span.inode)
+        return False
 
     def close(self) -> None:
         self._file.close()
@@ -275,16 +269,14 @@ class PatientFile(BackgroundOutput):
         if last is None:
             return
         report, span = last
-        if not self.inner.has(span):
-            self.inner.undo(span)
-            if report in self._recent and report not in waiting:
-                self._recent.remove(report)  # the caller hands it in again
-            return
-        taken = self._outbox.take(0) if len(self._outbox) else None
-        if taken is not None and taken[1].id == report:
-            self._outbox.remove(taken[0])
-        elif taken is not None:
-            self._outbox.release()
+        if self.inner.settle(span):
+            taken = self._outbox.take(0)
+            if taken is not None and taken[1].id == report:
+                self._outbox.remove(taken[0])
+            else:
+                self._outbox.release()
+        elif report in self._recent and report not in waiting:
+            self._recent.remove(report)  # the caller hands it in again
 
     def _last_append(self) -> tuple[str, Span] | None:
         """Return the id of the report that was appended last, and where; recall which ones were before."""
