@@ -70,7 +70,7 @@ def hub_rows(path: Path) -> Sequence[Row]:
     save(path, "ams", NOON)
     draft = HubReport(window=Window(NOON, NOON + LENGTH), sites=["ams"], missing=["lon"], refused={}, revision=2)
     reporter = Reporter(lambda: Selection(100.0), None, print)
-    return reporter.make(sh.load(path), draft, {"ams": [path]}, [])[0].rows
+    return reporter.make(sh.load(path), draft, {"ams": [path]}, []).rows
 
 
 def test_events_of_the_whole_life_of_alerts() -> None:
