@@ -181,13 +181,13 @@ def test_arrays_are_answered_row_by_row() -> None:
 @pytest.mark.parametrize(
     ("arguments", "given", "status", "message"),
     [
-        (["--format", "XML"], b"", 2, "--format XML: no such format; use JSONEachRow, CSV"),
+        (["--format", "XML"], b"", 2, "--format: 'XML' is none of ArrowStream, JSONEachRow"),
         (["--format", "CSV"], b"", 2, "--format CSV: give the names of its columns with --schema 'src, dst'"),
         (["--format", "JSONEachRow", "--schema", "a UInt8"], b"", 2, "--schema: not with --format JSONEachRow"),
         (["--schema", "src,dst"], b"", 2, "--schema src,dst: of which format? choose --format CSV or TabSeparated"),
         (["--format", "CSV", "--schema", "a UInt8, a"], b"", 2, "two columns 'a'; give them different names"),
         (["--format", "CSV", "--schema", ","], b"", 2, "--schema ,: no column; write it like 'src, dst, time'"),
-        (["--out", "XML"], LISTED, 2, "--out XML: no such format; use JSONEachRow, TabSeparated"),
+        (["--out", "XML"], LISTED, 2, "--out: 'XML' is none of ArrowStream, JSONEachRow"),
         (["--columns", "host,x"], LISTED, 2, "--columns x: no such column; use window_start"),
         (["--chunks", "--out", "CSV"], b"", 2, "--chunks: only with --format and --out ArrowStream"),
         ([], b'{"src": "10.0.0.1"}\n', 3, "stdin: which column is src and which is dst? say it with --map"),

@@ -16,14 +16,14 @@ from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._settings import make_settings
 from superhosts.cli._signals import ENDING, Interruption
 from superhosts.cli._summary import RunTotals, tell_end
-from superhosts.cli.usage.traffic import RowOptions, Rows
+from superhosts.cli.usage.traffic import Rows
 from superhosts.core.columns.addresses import AddressColumn, packets_of, widened
 from superhosts.core.notices import as_warning
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, setting
 from superhosts.errors import InputError, OutputError, UsageError, import_extra
 from superhosts.output.console import tell
-from superhosts.output.formats import FORMATS, RowWriter, arrow_groups, check_columns
+from superhosts.output.formats import RowWriter, arrow_groups, check_columns
 from superhosts.output.report import make_rows
 from superhosts.output.streams import ClosedOutput, silence_stdout, stdout_error
 from superhosts.pipeline.builder import WindowBuilder
@@ -62,8 +62,6 @@ def row_source(format: str | None, schema: str, options: TableOptions) -> tuple[
         raise UsageError(f"{setting('schema', schema)}: of which format? choose --format {' or '.join(HEADLESS)}")
     file = Input(STANDARD_INPUT)
     format = format or _recognised(file)
-    if format not in OTHERS:
-        raise UsageError(f"--format {format}: no such format; use {', '.join(OTHERS)}")
     if schema and format not in HEADLESS:
         raise UsageError(f"--schema: not with --format {format}, which has names")
     if format in HEADLESS:
@@ -211,7 +209,7 @@ def rows(options: Rows) -> None:
         raise UsageError("--chunks: only with --format and --out ArrowStream, and without --schema")
     if not options.chunks:
         given, source = row_source(options.format, options.schema, options.tables)
-        out = _written(options, given)
+        out = options.out or ("JSONEachRow" if given == "ArrowStream" else given)
     if isinstance(sys.stdout, ClosedOutput):
         raise OutputError("standard output is closed")
     settings = replace(settings, key=key_for_sketches(options.key_file, saves=False))
@@ -229,13 +227,6 @@ def rows(options: Rows) -> None:
         except OSError as error:
             silence_stdout()
             raise stdout_error(error) from error
-
-
-def _written(options: RowOptions, given: str) -> str:
-    out = options.out or ("JSONEachRow" if given == "ArrowStream" else given)
-    if out not in FORMATS:
-        raise UsageError(f"--out {out}: no such format; use {', '.join(FORMATS)}")
-    return out
 
 
 def _answer(source: Source, settings: Settings, writer: RowWriter) -> None:

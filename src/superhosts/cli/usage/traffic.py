@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import flag, opt, options
+from superhosts.cli._values import one_of
 
 
 @options()
@@ -136,6 +137,7 @@ class RowOptions:
     out: str | None = opt(
         "NAME",
         "Format of the rows that are written, one of those of --format.",
+        check=one_of(*ROW_FORMATS),
         shown="as --format; JSONEachRow for ArrowStream",
         offers=ROW_FORMATS,
     )
@@ -157,6 +159,7 @@ class RowInputOptions(common.TableInputOptions):
     format: str | None = opt(
         "ROWS",
         f"Format of the rows that are read: {common.either(ROW_FORMATS)}.",
+        check=one_of(*ROW_FORMATS),
         shown="by the first bytes",
         offers=ROW_FORMATS,
     )
