@@ -17,9 +17,8 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING
-from functools import partial
 from importlib import import_module
 from importlib.util import resolve_name
 from typing import Any, NamedTuple, get_origin, get_type_hints
@@ -192,7 +191,7 @@ class Command(click.Command):
     def __init__(self, name: str, entry: Entry) -> None:
         self.options: type = _load(entry.options)
         self._entry = entry
-        self._args: list[str] = []
+        self.args: list[str] = []  # as they were given
         help = fill_paragraphs(f"{entry.help}\n\n    {self.options.__doc__}")  # indented like the rest of a docstring
         super().__init__(name, params=parameters_of(self.options), help=help)
         known = declared(self.options)
@@ -206,7 +205,7 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; a value that is not accepted is an error of one line."""
-        self._args = list(args)
+        self.args = list(args)
         for number, (name, equals, value) in enumerate(each.partition("=") for each in args):
             if new := self._renamed.get(name):
                 self._renames.append(f"{name} is called {new} now; the old name goes with the next release")
@@ -232,8 +231,6 @@ class Command(click.Command):
             raise UsageError(error.format_message()) from None
 
     def invoke(self, ctx: click.Context) -> None:
-        global _parse
-        _parse = partial(self.parse, self._args, ctx.parent)
         _run(self._entry, self.options(**ctx.params), self.outdated(ctx))
 
     def outdated(self, ctx: click.Context) -> list[str]:
@@ -275,13 +272,11 @@ class Command(click.Command):
         _write_text(formatter, f"\nAll {count} options: superhosts {self.name} --help-all")
 
 
-_parse: Callable[[], Any] | None = None  # parses the arguments of the command that runs
-
-
 def options_now() -> Any:
     """Return the options of the command that runs as they are now. Raise UsageError if they are wrong by now."""
-    assert _parse is not None
-    return _parse()
+    ctx = click.get_current_context()
+    assert isinstance(ctx.command, Command)
+    return ctx.command.parse(ctx.command.args, ctx.parent)
 
 
 class Group(click.Group):
