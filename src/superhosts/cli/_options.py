@@ -210,17 +210,6 @@ VERBOSE = flag(
     "an internal error.",
     short="-v",
 )
-WEB_TOKEN_FILE = opt(
-    "FILE",
-    "File with the token that the dashboard asks for, at least 16 characters; made if it is not there.",
-    shown="at an address that others reach, a new token, which is told at the start; elsewhere none",
-)
-WEB_TRUST_PROXY = opt(
-    "LIST",
-    "Names under which a reverse proxy shows the dashboard, like hub.example.org. The proxy asks people who they are: "
-    "no token is asked for.",
-    [],
-)
 WINDOW = opt("DURATION", "Length of a window: 90s, 5m, 1h or 30d.", defaults.WINDOW, check=parse_duration, short="-w")
 WINDOW_OR_ALL = WINDOW(
     help="Length of a window: 90s, 5m, 1h, 30d, or all: one window over the whole input.",
@@ -505,8 +494,17 @@ class DashboardOptions:
         "0.0.0.0:8105, a token is asked for. Needs the packages of the extra web (docs/guides/dashboard.md).",
         check=parse_place,
     )
-    web_token_file: Path | None = WEB_TOKEN_FILE
-    web_trust_proxy: list[str] = WEB_TRUST_PROXY
+    web_token_file: Path | None = opt(
+        "FILE",
+        "File with the token that the dashboard asks for, at least 16 characters; made if it is not there.",
+        shown="at an address that others reach, a new token, which is told at the start; elsewhere none",
+    )
+    web_trust_proxy: list[str] = opt(
+        "LIST",
+        "Names under which a reverse proxy shows the dashboard, like hub.example.org. The proxy asks people who they "
+        "are: no token is asked for.",
+        [],
+    )
 
 
 @options("Link")

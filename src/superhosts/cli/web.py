@@ -115,13 +115,13 @@ TOKEN = "web-token"  # the file of the token, in a hub's folder
 class Dashboard:
     """What `--web` asks for. Raises UsageError or MissingExtraError before anything is started."""
 
-    def __init__(self, options: DashboardOptions, name: str = "--web") -> None:
-        self._options, self._name = options, name
+    def __init__(self, options: DashboardOptions) -> None:
+        self._options = options
         self._place = None if options.web is None else parse_place(options.web)
         if self._place is None:
             check_no_conflict(options, ("web_token_file", "web_trust_proxy"), "only with --web")
         else:
-            check_installed(name)
+            check_installed("--web")
         if options.web_token_file is not None and options.web_token_file.exists():
             _read_token(options.web_token_file)
 
@@ -165,7 +165,7 @@ class Dashboard:
         assert self._place is not None
         token, where = self._token(state)
         access = Access(self._place, token, frozenset(name.lower() for name in self._options.web_trust_proxy))
-        server = WebServer(view, access, tell, option=self._name)
+        server = WebServer(view, access, tell)
         try:
             tell(Notice(f"dashboard at {server.url}{where}", "dashboard", url=server.url))
             view.start_filling(tell, follow=follow, **({"rest": REST} if follow else {}))
@@ -201,11 +201,8 @@ def _read_token(path: Path) -> str:
 
 
 def web(options: Web) -> None:
-    asked = DashboardOptions(
-        web=options.web, web_token_file=options.web_token_file, web_trust_proxy=options.web_trust_proxy
-    )
     check_installed("superhosts web")
-    dashboard = Dashboard(asked)
+    dashboard = Dashboard(options)
     view = folder_view(options.folder, options)
     stop = threading.Event()
     with Interruption(lambda: set_safely(stop)), dashboard.serving(view, follow=True):

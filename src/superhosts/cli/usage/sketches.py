@@ -47,7 +47,7 @@ class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.Wanted
 
 
 @options()
-class Web(common.ScanWantedOptions, common.NamesOptions):
+class Web(common.ScanWantedOptions, common.NamesOptions, common.DashboardOptions):
     """The folder is that of --save, or a hub's archive; nothing in it is changed, and new sketches appear as they come.
     Of a hub's own folder (--state), the sites are shown, too. A program that runs shows itself: superhosts hub --web,
     superhosts watch --web. Ctrl-C ends it.
@@ -66,8 +66,6 @@ class Web(common.ScanWantedOptions, common.NamesOptions):
         check=parse_place,
         old="--listen",
     )
-    web_token_file: Path | None = common.WEB_TOKEN_FILE
-    web_trust_proxy: list[str] = common.WEB_TRUST_PROXY
     alerts: Path | None = common.KEPT_ALERTS
     key_file: Path | None = common.SKETCH_KEY_FILE
     log_format: str = common.LOG_FORMAT
