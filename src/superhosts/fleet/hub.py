@@ -389,7 +389,7 @@ class Hub:
                 self._swept = self._times.steady()
                 self._archive.sweep(self._times.wall())
             kept = self._archive.keep if self._archive else 0.0
-            self._store.ledgers.forget(max(kept, PAST) + self.settings.late)  # none of a window that is still open
+            self._store.forget(max(kept, PAST) + self.settings.late)  # none of a window that is still open
 
     def _tidy_window(self, window: str, is_recent: bool, retire: bool) -> None:
         with self._store.lock:  # an arriving sketch must find the window either complete or gone

@@ -294,10 +294,10 @@ class Ledgers:
         with self._transaction() as database:
             _write(database, kind, window, self._times.wall(), ledger, rows)
 
-    def is_past(self, window: str) -> bool:
+    def past(self) -> set[str]:
         with self._transaction() as database:
-            asked = "SELECT 1 FROM ledgers WHERE kind = ? AND window = ?"
-            return database.execute(asked, (PAST, window)).fetchone() is not None
+            found = database.execute("SELECT CAST(window AS BLOB) FROM ledgers WHERE kind = ?", (PAST,))
+            return {window.decode(errors="replace") for (window,) in found}
 
     def retire(self, window: str) -> None:
         """Make an open window past, and drop its rows."""
@@ -399,6 +399,7 @@ class WindowStore:
             self.ledgers = Ledgers(state, self.quarantine, say, times)
             self._empty_incoming()
             self._open = {window: self._recover(window) for window in self._windows_on_disk()}
+            self._past = self.ledgers.past()  # may contain windows that are open again
         except OSError as error:
             raise OutputError(f"{error.filename or state}: cannot be used: {error.strerror or error}") from None
 
@@ -485,7 +486,7 @@ class WindowStore:
             return window in self._open
 
     def is_past(self, window: str) -> bool:
-        return window not in self._open and self.ledgers.is_past(window)
+        return window not in self._open and window in self._past
 
     def add(self, path: Path, name: str) -> None:
         """Move a checked sketch into its window's folder; when this returns, it counts as merged."""
@@ -545,12 +546,20 @@ class WindowStore:
         """
         with self.lock:
             self.ledgers.retire(window)
+            if self._open[window].known or self._open[window].issued:
+                self._past.add(window)
             going = self.folder(f".{window}")
             shutil.rmtree(going, ignore_errors=True)
             self.folder(window).rename(going)
             del self._open[window]
             sync_folder(self._windows)
             shutil.rmtree(going, ignore_errors=True)
+
+    def forget(self, age: float) -> None:
+        """Remove ledgers older than `age` seconds."""
+        with self.lock:
+            self.ledgers.forget(age)
+            self._past = self.ledgers.past()
 
     def write(self, window: str, ledger: Ledger | None = None, rows: bytes | None = None) -> None:
         """Write the ledger of an open window to disk, and only then count with a new one; see `Ledgers.write`."""
