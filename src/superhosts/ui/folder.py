@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,22 +87,18 @@ class Listing:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
-                elif entry.name.endswith(ENDING) and (file := _listed(entry, old)) is not None:
-                    files.append(file)
+                elif entry.name.endswith(ENDING):
+                    with suppress(OSError):  # gone meanwhile
+                        files.append(_listed(entry, old.get(Path(entry.path))))
         newest = max([changed, *(each.changed for each in files)])
         return _Folder(changed, tuple(files), tuple(folders), newest < time.time_ns() - SETTLED)
 
 
-def _listed(entry: os.DirEntry[str], old: dict[Path, Listed]) -> Listed | None:
-    try:
-        status = entry.stat()
-    except OSError:  # gone meanwhile
-        return None
-    path = Path(entry.path)
-    known = old.get(path)
+def _listed(entry: os.DirEntry[str], known: Listed | None) -> Listed:
+    status = entry.stat()
     if known is not None and (known.changed, known.size) == (status.st_mtime_ns, status.st_size):
         return known
-    return Listed(saved_sketch(path), status.st_mtime_ns, status.st_size)
+    return Listed(saved_sketch(Path(entry.path)), status.st_mtime_ns, status.st_size)
 
 
 Contents = frozenset[tuple[Path, int]]  # files, and when they were last changed

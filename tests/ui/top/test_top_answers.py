@@ -66,9 +66,8 @@ def draw(found: dict[str, Any]) -> Iterator[Text]:
         yield header_line(layout, "peers")
         for row in ordered(filtered(rows, "10.0.0.0/8"), "name"):
             yield host_line(row, layout, is_chosen=True)
-    for chosen in (None, *rows):
-        yield host_page(found["host"], chosen, 80)
     for row in rows:
+        yield host_page(found["host"], row, 80)
         yield page_title(row, (0.0, 1e18))
     for items in (alert_items(found["alerts"]), site_items(found["sites"], found["summary"].get("now") or 0.0)):
         table = list_table(items, 120)

@@ -156,8 +156,7 @@ def test_a_saturated_host_and_an_exact_one() -> None:
 
 
 def test_a_protocol_without_ports_is_at_nobody() -> None:
-    scanner = row(*HOSTS[0])
-    page = host_page({"rows": [scanner]}, None, 80).plain
+    page = host_page({}, *host_rows([row(*HOSTS[0])]), 80).plain
     assert "services  tcp/445 at the peer 95 %, icmp 3 %, tcp/8080 at the host 2 %\n" in page
 
 
@@ -184,11 +183,13 @@ def test_evidence_of_another_window_says_so() -> None:
 
 
 def test_what_a_past_tells() -> None:
-    points = [{"start": 0.0, "end": 1.0, "low": 9, "high": 9, "reported": each} for each in (False, True)]
-    assert "2 windows, super host in 1" in host_page({"points": points, "threshold": 1024.0}, None, 80).plain
-    assert "2 windows, reported in 1" in host_page({"points": points, "threshold": None}, None, 80).plain
+    (chosen,) = host_rows([row(*HOSTS[0])])
+    point = {"side": "inner", "direction": "any", "start": 0.0, "end": 1.0, "low": 9, "high": 9}
+    points = [point | {"reported": each} for each in (False, True)]
+    assert "2 windows, super host in 1" in host_page({"points": points, "threshold": 1024.0}, chosen, 80).plain
+    assert "2 windows, reported in 1" in host_page({"points": points, "threshold": None}, chosen, 80).plain
     notes = ["2 older windows were not asked: it would take too long.", "1 window cannot be read: a\x1b.cube."]
-    page = host_page({"points": [], "notes": notes}, None, 80).plain
+    page = host_page({"points": [], "notes": notes}, chosen, 80).plain
     assert "2 older windows were not asked: it would take too long.\n1 window cannot be read: a\\x1b.cube.\n" in page
 
 

@@ -25,7 +25,6 @@ from superhosts.ui.top.feed import Json
 TITLES = {name: HOST_COLUMNS[name].title for name in ("host", "name", "peers", "interval", "pattern")}
 TITLES |= {"sites": "sites", "bar": ""}
 COLUMNS_OF_NUMBERS = [name for name, column in HOST_COLUMNS.items() if column.is_number]
-NUMBERS = ("peers", "peers_low", "peers_high")  # fields of rows
 FAINT = ("interval", "sites")  # columns
 MARK = 2  # cells for the mark of the cursor
 LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
@@ -52,6 +51,10 @@ class HostRow(NamedTuple):
         return self.asked, self.side, self.direction, self.row.get("counts")
 
     @property
+    def part(self) -> tuple[str, str]:
+        return self.side, self.direction
+
+    @property
     def known(self) -> int:
         return known_peers(self.row)
 
@@ -66,8 +69,7 @@ class HostRow(NamedTuple):
 
 def host_rows(rows: Iterable[Json]) -> list[HostRow]:
     found = []
-    for each in rows:
-        row = {**each, **{name: None if each[name] is None else int(each[name]) for name in NUMBERS}}
+    for row in rows:
         text = {name: HOST_COLUMNS[name].write(row) for name in ("host", "name", "side", "direction", "pattern")}
         sites = tuple(printable(site["site"], MOST_NAME) for site in row.get("sites") or ())
         found.append(HostRow(**text, sites=sites, asked=str(row["host"]), row=row))
@@ -136,7 +138,7 @@ ORDER = ("host", "name", "peers", "interval", "bar", "pattern", "sites")
 
 def lay_out(rows: Sequence[HostRow], width: int, before: Layout = NO_LAYOUT) -> Layout:
     """Return the columns for some rows. Columns of addresses and numbers are no narrower than `before`."""
-    parts = len({(row.side, row.direction) for row in rows}) > 1
+    parts = len({row.part for row in rows}) > 1
     cells = [_cells(row, shows_part=parts) for row in rows]
     needed = {name: max((cell_len(each[name]) for each in cells), default=0) for name in TITLES if name != "bar"}
     needed = {name: max(length, cell_len(TITLES[name])) for name, length in needed.items() if length}
@@ -201,7 +203,7 @@ def _cells(row: HostRow, *, shows_part: bool) -> dict[str, str]:
 
 
 def short_interval(row: HostRow) -> str:
-    peers, low, high = (row.row[name] for name in NUMBERS)
+    peers, low, high = (row.row[name] for name in ("peers", "peers_low", "peers_high"))
     if row.is_exact or high is None or not peers:
         return "exact" if row.is_exact else ""
     share = 100 * (high - low) / 2 / peers

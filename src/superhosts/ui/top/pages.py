@@ -177,19 +177,17 @@ MOST_NAMED = 12  # peers and sites that are listed
 MISSING = "–"
 
 
-def host_page(answer: Json, row: HostRow | None, width: int) -> Text:
+def host_page(answer: Json, row: HostRow, width: int) -> Text:
     """Return the page. `row`: the line from which somebody came, perhaps of an older window."""
     rows = host_rows(answer.get("rows") or ())
-    same = [each for each in rows if row is None or (each.side, each.direction) == (row.side, row.direction)]
-    chosen = row or next(iter(same or rows), None)
-    newest = same[0] if same else chosen
-    when = "" if newest == chosen else ", newest window"
+    newest = next((each for each in rows if each.part == row.part), row)
+    when = "" if newest == row else ", newest window"
     page = Text()
     for part in (
-        _numbers(chosen),
-        _past(answer, chosen, width),
+        _numbers(row),
+        _past(answer, row, width),
         _evidence(newest, when),
-        _others(rows, chosen),
+        _others(rows, row),
         _sites(newest, when),
         _alerts(answer.get("alerts") or ()),
     ):
@@ -198,11 +196,7 @@ def host_page(answer: Json, row: HostRow | None, width: int) -> Text:
     return page
 
 
-def _numbers(row: HostRow | None) -> Iterator[Text]:
-    if row is None:
-        yield Text("not reported in the newest window", DIM)
-        yield Text()
-        return
+def _numbers(row: HostRow) -> Iterator[Text]:
     line = Text().append(peers_text(row.row), BOLD).append(f" {printable(row.row.get('counts') or 'peers')}")
     interval = interval_text(row.row)
     line.append(f"   {interval if row.is_exact or row.row['peers_high'] is None else f'95 % interval {interval}'}", DIM)
@@ -215,14 +209,14 @@ def _numbers(row: HostRow | None) -> Iterator[Text]:
     yield Text()
 
 
-def _past(answer: Json, row: HostRow | None, width: int) -> Iterator[Text]:
+def _past(answer: Json, row: HostRow, width: int) -> Iterator[Text]:
     if not answer:
         yield Text("asking …", DIM)
         return
     points = [
         point
         for point in answer.get("points") or ()
-        if row is None or (printable(point.get("side")), printable(point.get("direction"))) == (row.side, row.direction)
+        if (printable(point.get("side")), printable(point.get("direction"))) == row.part
     ]
     reported = sum(bool(point.get("reported")) for point in points)
     what = "reported" if answer.get("threshold") is None else "super host"
@@ -243,8 +237,8 @@ def _past(answer: Json, row: HostRow | None, width: int) -> Iterator[Text]:
     yield Text()
 
 
-def _evidence(row: HostRow | None, when: str) -> Iterator[Text]:
-    found = None if row is None else row.row.get("evidence")
+def _evidence(row: HostRow, when: str) -> Iterator[Text]:
+    found = row.row.get("evidence")
     if not isinstance(found, dict):
         return
     whole = "all pairs" if found.get("complete") else "a sample"
@@ -266,10 +260,8 @@ def _named(name: str, values: Sequence[str]) -> Iterator[Text]:
         yield Text().append(f"{name}  ", DIM).append(", ".join(values[:MOST_NAMED]) + more)
 
 
-def _others(rows: Sequence[HostRow], chosen: HostRow | None) -> Iterator[Text]:
-    others = [
-        row for row in rows if chosen is not None and (row.side, row.direction) != (chosen.side, chosen.direction)
-    ]
+def _others(rows: Sequence[HostRow], chosen: HostRow) -> Iterator[Text]:
+    others = [row for row in rows if row.part != chosen.part]
     for row in others:
         line = Text().append(f"{row.side}, {row.direction}  ", DIM)
         yield line.append(f"{peers_text(row.row)}   {interval_text(row.row)}")
@@ -277,8 +269,8 @@ def _others(rows: Sequence[HostRow], chosen: HostRow | None) -> Iterator[Text]:
         yield Text()
 
 
-def _sites(row: HostRow | None, when: str) -> Iterator[Text]:
-    sites = [] if row is None else row.row.get("sites") or []
+def _sites(row: HostRow, when: str) -> Iterator[Text]:
+    sites = row.row.get("sites") or []
     if not sites:
         return
     yield Text(f"Sites{when}", BOLD)

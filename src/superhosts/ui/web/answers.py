@@ -66,11 +66,11 @@ class Answers:
         return await self._shared(("windows",), self.view.windows)
 
     async def window(self, asked: Parameters) -> Content:
-        span = _time(asked, "start"), _time(asked, "end")
+        span = _span(asked)
         return await self._shared(("window", *span), lambda: self.view.window(*span))
 
     async def host(self, asked: Parameters) -> Content:
-        host, span = asked.get("host", ""), (_time(asked, "start"), _time(asked, "end"))
+        host, span = asked.get("host", ""), _span(asked)
         if not host:
             raise UsageError("host is missing: an address or prefix, like host=10.0.0.1")
         return await self._question(lambda: self.view.host(host, *span))
@@ -82,10 +82,9 @@ class Answers:
         if top is not None and not (top >= 1 and top == int(top)):
             raise UsageError(f"top {top:g}: a whole number, 1 or more")
         sites = frozenset(site for site in asked.get("sites", "").split(",") if site)
-        span = _time(asked, "start"), _time(asked, "end")
-        if span[0] is not None and span[1] is not None and span[0] >= span[1]:
+        start, end = (None if each is None else round(each * SECOND) for each in _span(asked))
+        if start is not None and end is not None and start >= end:
             raise UsageError("start is not before end")
-        start, end = (None if each is None else round(each * SECOND) for each in span)
         question = Question(Selection.of(threshold, None if top is None else int(top)), start, end, sites)
         return await self._question(lambda: self.view.ask(question))
 
@@ -159,11 +158,12 @@ def _number(asked: Parameters, name: str) -> float | None:
     return number
 
 
-def _time(asked: Parameters, name: str) -> float | None:
-    seconds = _number(asked, name)
-    if seconds is not None and not 0 <= seconds <= LARGEST_TIME:
-        raise UsageError(f"{name} {seconds:g}: not a time, in seconds since 1970")
-    return seconds
+def _span(asked: Parameters) -> tuple[float | None, float | None]:
+    start, end = _number(asked, "start"), _number(asked, "end")
+    for name, seconds in (("start", start), ("end", end)):
+        if seconds is not None and not 0 <= seconds <= LARGEST_TIME:
+            raise UsageError(f"{name} {seconds:g}: not a time, in seconds since 1970")
+    return start, end
 
 
 def _text(content: Any, name: str) -> str:
