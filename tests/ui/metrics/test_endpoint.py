@@ -32,7 +32,6 @@ from processes import (
 from scraping import Samples, ask, endpoint, samples_of, scrape
 from superhosts import __version__
 from superhosts.fleet.sites import ENOUGH, Roster
-from superhosts.sources.synthetic.traffic import Traffic
 from superhosts.ui.monitor import of_roster
 from traffic import MINUTES, NOON, packet, talk, three_windows, write
 from waiting import wait_for
@@ -121,16 +120,6 @@ def test_a_hub_counts_sites_windows_and_alerts(fleet: Fleet) -> None:
     assert found.of("alerts_total", event="opened") == sum(row["event"] == "opened" for row in events) > 0
     assert found.of("alerts_open") > 0
     assert found.of("destination_sent_total", purpose="alerts", kind="file", number="1") > 0
-
-
-def test_pairs_of_the_last_window_are_those_of_the_traffic(fleet: Fleet) -> None:
-    batches, pairs, first = sites_traffic(WINDOWS)["ams"], set(), Traffic.start
-    begin, end = (first + (WINDOWS - 2) * 60) * 10**9, (first + (WINDOWS - 1) * 60) * 10**9
-    for batch in batches:
-        for src, dst, at in zip(batch.src.tolist(), batch.dst.tolist(), batch.time.tolist(), strict=True):
-            if begin <= at < end:
-                pairs |= {(host, peer) for host, peer in ((src, dst), (dst, src)) if host >> 24 == 10}
-    assert scrape(fleet.edge).of("part_pairs", family="4", **INNER) == len(pairs) > 0
 
 
 def test_the_probes_answer(fleet: Fleet) -> None:

@@ -67,19 +67,13 @@ def test_durations_fall_into_the_first_bound_that_they_do_not_exceed() -> None:
 def test_a_window_that_is_reported_again_counts_once_and_an_older_one_is_not_the_last() -> None:
     now = [1000.0]
     last = LastWindow(lambda: now[0])
-    last.note(Window(300 * 10**9, 600 * 10**9), 3)
+    last.note(Window(300 * 10**9, 600 * 10**9), 3, reporting=["ams", "fra"], missing=["nyc"])
     now[0] = 2000.0
-    last.note(Window(0, 300 * 10**9), 9)
+    last.note(Window(0, 300 * 10**9), 9, reporting=["nyc"], missing=["ams", "fra"])
     assert (last.closed, last.hosts, last.at, last.end, last.seconds) == (2, 3, 1000.0, 600.0, 300.0)
+    assert (last.reporting, last.missing) == (("ams", "fra"), ("nyc",))
     last.note(Window(300 * 10**9, 600 * 10**9), 4, is_new=False)
     assert (last.closed, last.hosts, last.at) == (2, 4, 2000.0)
-
-
-def test_a_late_report_of_an_earlier_window_says_nothing_about_the_sites_of_now() -> None:
-    last = LastWindow()
-    last.note(Window(300, 600), 0, reporting=["ams", "fra"], missing=["nyc"])
-    last.note(Window(0, 300), 0, reporting=["nyc"], missing=["ams", "fra"])
-    assert (last.reporting, last.missing) == (("ams", "fra"), ("nyc",))
 
 
 # Readings that no command of the other tests brings about: losses of flow exports, very many sites.

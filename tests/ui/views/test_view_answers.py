@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -114,24 +113,6 @@ def test_another_threshold_is_answered_from_memory(archive: Path, monkeypatch: p
     save(archive / "day" / "3-ams.cube", "ams", NOON + 3 * LENGTH)
     with pytest.raises(TypeError):
         folder.ask(Question(WANTED))
-
-
-def test_one_question_at_a_time(archive: Path) -> None:
-    folder = SketchFolder(archive)
-    held, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with folder._turn(1.0):
-            held.set()
-            done.wait(30)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    assert held.wait(30)
-    with pytest.raises(BusyError):
-        folder.ask(Question(WANTED), patience=0.01)
-    done.set()
-    thread.join()
 
 
 def test_windows_of_a_folder_are_shown(archive: Path) -> None:
@@ -336,26 +317,12 @@ def test_a_hosts_alerts_are_found_among_many(tmp_path: Path) -> None:
     assert view.host("10.2.0.0")["alerts"] == []
 
 
-def test_alerts_are_listed_and_muted(tmp_path: Path) -> None:
-    view = View("hub", Board(), lambda: WANTED, alerts=AlertStore(tmp_path / "alerts.db"))
-    view.mute("10.0.0.0/24", "", 3600.0, "known")
-    (muted,) = view.list_alerts()["muted"]
-    assert (muted["host"], muted["why"]) == ("10.0.0.0/24", "known")
-    assert view.unmute("10.0.0.0/24", "")
-    assert view.list_alerts()["muted"] == []
-    with pytest.raises(UsageError, match="--alerts"):
-        View("hub", Board(), lambda: WANTED).mute("10.0.0.1", "", 1.0, "")
-
-
 def test_accuracy_is_that_of_typical_rows() -> None:
     rows = [{"peers": 100, "peers_low": 90, "peers_high": 110}] * 3 + [
         {"peers": None, "peers_low": 9000, "peers_high": None}
     ]
     assert accuracy(rows) == {"peers": 100, "share": 0.1}
     assert accuracy(rows[3:]) is None
-
-
-def test_some_estimates_are_not_all_counted_exactly() -> None:
     exact = [{"peers": 100, "peers_low": 100, "peers_high": 100}] * 3
     assert accuracy(exact) == {"peers": 100, "share": 0.0}
     assert accuracy([*exact, {"peers": 10, "peers_low": 9, "peers_high": 11}]) == {"peers": 10, "share": 0.1}
@@ -367,6 +334,8 @@ def test_what_a_view_lacks_is_told(archive: Path) -> None:
     assert view.summary()["newest"] is None
     with pytest.raises(UsageError, match="--archive DIR"):
         view.ask(Question(WANTED))
+    with pytest.raises(UsageError, match="--alerts"):
+        view.mute("10.0.0.1", "", 1.0, "")
     assert view_of(archive).can["ask"]
 
 
