@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from faults import full_disk
 from superhosts import __version__
 from superhosts.core.database import DamagedError, Database, Format
-from superhosts.errors import InputError
+from superhosts.errors import InputError, OutputError
 
 FORM = Format("the state of a test", 2, "things", "CREATE TABLE IF NOT EXISTS things (name TEXT);")
 
@@ -45,6 +46,17 @@ def test_a_damaged_database_is_set_aside(path: Path) -> None:
     assert fresh.state() == {}
     assert "things.sqlite: not the state of a test, or damaged (file is not a database); SET ASIDE as" in said[0]
     other.close()
+
+
+def test_a_full_disk_keeps_no_database_from_being_opened(path: Path) -> None:
+    with full_disk():
+        database = Database(path, FORM)
+        assert database.state()["colour"] == "red"
+        with pytest.raises(OutputError, match=r"things\.sqlite: cannot be written: disk I/O error"):
+            database.save(colour="blue")
+    database.save(colour="green")
+    database.close()
+    assert Database(path, FORM).state()["colour"] == "green"
 
 
 def test_what_is_no_plain_file_is_set_aside(tmp_path: Path) -> None:

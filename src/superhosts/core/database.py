@@ -69,12 +69,22 @@ class Database:
         self.path = path
         self.lock = threading.RLock()
         self._form = form
+        try:
+            self._open("NORMAL", read)
+        except OutputError as error:
+            if getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_IOERR:
+                raise
+            # A full disk has no room for the file that processes share. A database of this process alone needs none.
+            self._open("EXCLUSIVE", read)
+
+    def _open(self, locking: str, read: Callable[[Database], object]) -> None:
         with self._errors():
-            if not path.exists():  # Only its owner may read it. SQLite's other files get the same mode.
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
+            if not self.path.exists():  # Only its owner may read it. SQLite's other files get the same mode.
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = sqlite3.connect(self.path, timeout=BUSY, isolation_level=None, check_same_thread=False)
         try:
             with self._errors():
+                self._connection.execute(f"PRAGMA locking_mode={locking}")
                 self._prepare()
             read(self)
         except BaseException:
