@@ -13,7 +13,7 @@ import naive
 from cubes import assert_equal_to_oracle, dense_cube, feed, filled_oracle, random_pairs
 from shapes import SHAPES, Shape, ddos_victim, one_scanner, zipf
 from superhosts import Cube, Geometry, GeometryError, ThresholdWarning, UsageError
-from superhosts.core.pairs import Part
+from superhosts.core.pairs import Part, numbers_to_array
 from superhosts.detectors.engines.base import Tuning
 from superhosts.fleet.intake import expected_kinds
 from superhosts.pipeline.settings import Settings
@@ -89,6 +89,20 @@ def test_every_reported_host_was_seen_even_in_a_crowded_cube():
         found = cube.super_hosts(200)
     assert len(found) > 0
     assert set(found.hosts.tolist()) <= set(shape.truth)
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_wide_hosts_come_back(bits):
+    rng = np.random.default_rng(7)
+    numbers = [int.from_bytes(rng.bytes(bits // 8)) for _ in range(5)]
+    sizes = [400, 700, 1500, 2500, 9000]
+    cube = dense_cube("8MiB", key_bits=bits)
+    for number, size in zip(numbers, sizes, strict=True):
+        peers = rng.integers(0, 1 << 63, (size, 2), dtype=np.uint64)
+        cube.update(np.repeat(numbers_to_array([number], bits), size, axis=0), peers)
+    found = cube.super_hosts(1000)
+    assert [row.host for row in found] == [cube.format.to_host(n) for n in (numbers[4], numbers[3], numbers[2])]
+    assert cube.estimate(str(cube.format.to_host(numbers[0]))).peers == pytest.approx(400, rel=0.1)
 
 
 def test_estimate_of_any_host_agrees_with_the_oracles_equations():
