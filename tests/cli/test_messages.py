@@ -17,7 +17,6 @@ import pytest
 
 import superhosts as sh
 from commands import Run
-from superhosts.cli._options import DETECTORS
 from superhosts.core.filetypes import TEXTS
 from traffic import talk, write
 
@@ -216,10 +215,6 @@ TABLE: dict[str, Said] = {
     "none of a saved sketch": Said("hosts s -t 100", 0, (), f"{WINDOW}: none with 100 peers or more"),
     # Options that do not go together, and things that are not there
     "no such file": refused("scan none.pcap", "none.pcap: cannot be opened: No such file or directory", 3),
-    "no such detector": refused("scan small.pcap --detector nix", f"--detector nix: one of {', '.join(DETECTORS)}"),
-    "a format of log lines": refused(
-        "hub --from link --log-format xml", "--log-format: 'xml' is none of auto, text, json"
-    ),
 }
 
 

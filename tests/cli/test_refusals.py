@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from commands import Run
+from superhosts.cli._options import DETECTORS
 from traffic import talk, write
 
 TABLES = (
@@ -34,7 +35,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--direction in,up", "--direction up: one of any"),
         ("--special maybe", "--special: 'maybe' is none of drop, keep"),
         ("--exact yes", "--exact: 'yes' is none of on, off"),
-        ("--detector magic", "--detector magic"),
+        ("--detector magic", f"--detector magic: one of {', '.join(DETECTORS)}"),
         ("--threshold many", "--threshold: 'many' is not a number; write it like 1024 or 1k"),
         ("--threshold 0", "--threshold 0"),
         ("--threshold inf", "--threshold inf: must be a number of peers, at least 1"),
@@ -57,6 +58,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("-m 1MiB,much", "--memory: 'much' is not a size; write it"),
         ("- -m 1MiB,2MiB --detector cube", "can be read only once"),
     ),
+    "hub --from link": (("--log-format xml", "--log-format: 'xml' is none of auto, text, json"),),
     "demo": (("--fleet --exact on", "--exact: not with --fleet"),),
 }
 
