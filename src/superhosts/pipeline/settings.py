@@ -32,20 +32,10 @@ from superhosts.sources.base import TUNNELS, Sampling, Wants
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
 FINGERPRINT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
 # Settings that count only where they differ from the default, so that an edge goes on where an older release stopped.
-LATER_FINGERPRINT = {
-    "slide": "",
-    "geometry": "",
-    "ipv4_prefix": defaults.IPV4_PREFIX,
-    "special": defaults.SPECIAL,
-    "tunnels": "outer",
-    "peers": (),
-    "count": "hosts",
-    "by": "address",
-    "proto": (),
-    "port": (),
-    "evidence": False,
-    "evidence_pairs": defaults.EVIDENCE_PAIRS,
-}
+LATER_FINGERPRINT = (
+    *("slide", "geometry", "ipv4_prefix", "special", "tunnels", "peers", "count", "by", "proto", "port"),
+    *("evidence", "evidence_pairs"),
+)
 MOST_PANES = 10_000  # of a window: each may take a sketch
 # Sketches in memory while windows overlap (sliding.py)
 MOST_KEPT = 2  # sketches whose memory the panes may take that the front keeps besides its unions
@@ -283,7 +273,8 @@ class Settings:
     @property
     def fingerprint(self) -> dict[str, Any]:
         """The settings that decide what a sketch of given traffic holds, in a form that can be compared and stored."""
-        later = [name for name, usual in LATER_FINGERPRINT.items() if _comparable(getattr(self, name)) != usual]
+        usual = {each.name: each.default for each in fields(self)}
+        later = [name for name in LATER_FINGERPRINT if _comparable(getattr(self, name)) != usual[name]]
         values = {name: getattr(self, name) for name in (*FINGERPRINT, *later)} | {"detector": self.kind.name}
         return {name: value if isinstance(value, str | int) else list(value) for name, value in values.items()}
 
