@@ -20,6 +20,7 @@ from superhosts.cli._declaration import declared, option_name
 from superhosts.cli._options import AlertOptions
 from superhosts.cli._program import options_now
 from superhosts.core.notices import WARNING, Notice
+from superhosts.core.prefixes import parse_networks
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
@@ -42,16 +43,20 @@ def policy_of(
     file = read_config(config) if isinstance(config, Path) else config
     rules = [] if file is None else rules_of(file.rules, str(file.path))
     rules = rules or [Rule() if threshold is None else Rule(threshold=max(threshold, 1.0))]
-    allow = AllowList()
+    allow, spared = AllowList(), AllowList()
     for text in options.allow:
-        allow |= AllowList.read(Path(text[1:])) if text.startswith("@") else AllowList.of([text], "--allow")
-    hosts, spared = [], AllowList()
-    for text in (*own, *options.never_act):
+        allow |= _read_list(text, "--allow") if text.startswith("@") else AllowList.of([text], "--allow")
+    hosts = [str(each) for each in parse_networks(list(own), "inner")]
+    for text in options.never_act:
         if text.startswith("@"):
-            spared |= AllowList.read(Path(text[1:]))
+            spared |= _read_list(text, "--never-act")
         elif text != "private":  # which is spared in any case
             hosts.append(text)
     return Policy(rules, allow, never_act(hosts) | spared, options.alert_cap)
+
+
+def _read_list(text: str, option: str) -> AllowList:
+    return AllowList.read(Path(text[1:]), f"{option} {text}")
 
 
 def for_alerts(settings: Settings, policy: Policy) -> Settings:

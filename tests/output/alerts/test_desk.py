@@ -239,6 +239,15 @@ def test_hosts_to_be_spared_may_stand_in_a_file(tmp_path: Path) -> None:
         "198.51.100.7": False,
         "192.0.2.1": True,
     }
-    missing = AlertOptions(never_act=["@/none/here"])
-    with pytest.raises(InputError, match="cannot be read"):
-        policy_of(missing, None)
+    for name, option in (("never_act", "--never-act"), ("allow", "--allow")):
+        with pytest.raises(InputError, match=f"^{option} @/none/here: cannot be read: No such file"):
+            policy_of(AlertOptions(**{name: ["@/none/here"]}), None)
+
+
+def test_the_own_networks_are_spared_however_they_are_written(tmp_path: Path) -> None:
+    file = tmp_path / "inner.txt"
+    file.write_text("private\n198.51.100.0/24  # the office\n")
+    for own in (["private,203.0.113.0/24,198.51.100.0/24"], [f"@{file}", "203.0.113.0/24"]):
+        policy = policy_of(AlertOptions(), None, own)
+        events = AlertMachine(policy).take(window(0), [row("203.0.113.9"), row("198.51.100.7"), row("192.0.2.1")])
+        assert [event["host"] for event in events if event["act"]] == ["192.0.2.1"]

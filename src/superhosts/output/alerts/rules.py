@@ -228,14 +228,16 @@ class AllowList:
         return cls(entry for number, line in enumerate(lines, 1) for entry in _entries(line, f"{place}, line {number}"))
 
     @classmethod
-    def read(cls, path: Path) -> AllowList:
-        """Read a file. Raise InputError, which names the line, if it cannot be read or a line is wrong."""
+    def read(cls, path: Path, place: str = "") -> AllowList:
+        """Read a file. Raise InputError, which names the `place` or the path, and the line, if that is not possible."""
         try:
             return cls.of(path.read_text("utf-8").splitlines(), "the list")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot be read: {error}", file=str(path)) from None
+        except OSError as error:
+            raise InputError(f"cannot be read: {error.strerror}", file=place or str(path)) from None
+        except UnicodeDecodeError:
+            raise InputError("cannot be read: not a text file (UTF-8)", file=place or str(path)) from None
         except UsageError as error:
-            raise InputError(str(error), file=str(path)) from None
+            raise InputError(str(error), file=place or str(path)) from None
 
     def __or__(self, other: AllowList) -> AllowList:
         return AllowList((*self.entries, *other.entries))
@@ -272,5 +274,5 @@ def _entries(line: str, place: str) -> list[Entry]:
 def never_act(own: Iterable[str] = ()) -> AllowList:
     """Return the hosts against which no action may be taken: one's own, private ones, resolvers and root servers."""
     listed = [as_network(text, "never act") for text in f"{_RESOLVERS} {_ROOTS} {_SPECIAL}".split()]
-    given = [as_network(text, "never act") for text in own]
+    given = [as_network(text, "--never-act") for text in own]
     return AllowList(Entry(network, place="never act") for network in (*given, *PRIVATE_NETWORKS, *listed))
