@@ -17,6 +17,8 @@ import pytest
 from commands import Run
 from first_hour.office import FOLDER
 from places import DOCS
+from superhosts.cli._values import toml_text
+from superhosts.sources.livecapture import load_libpcap
 
 OFFICE = FOLDER / "office.pcap.gz"
 
@@ -155,6 +157,129 @@ threshold = 400
     ):
         assert [line for line in said if line.startswith(start)], (start, lines)
     assert len(said) == 12
+
+
+MISTAKES = {  # values that each command refuses: those of a file are all found, each on its line
+    "scan": {
+        "inner": ["10.0.0.0/33"],
+        "exclude": ["nowhere"],
+        "watch": ["sideways"],
+        "direction": ["up"],
+        "special": "maybe",
+        "peers": ["friends"],
+        "count": "cats",
+        "proto": ["tcpp"],
+        "port": ["http-x"],
+        "window": "1x",
+        "threshold": -5,
+        "top": 0,
+        "detector": "cubee",
+        "memory": "1 apple",
+        "geometry": "7x7",
+        "ipv4-prefix": 33,
+        "save": "sketches",
+        "site": "a/b",
+        "key-file": "missing/key",
+        "exact": "perhaps",
+        "device": "cuda:x",
+        "map": "src",
+        "filter": "((",
+        "evidence-pairs": 5,
+        "counters": "missing/counters",
+        "output": ["what://x"],
+        "alert-to": ["what://y"],
+        "allow": ["@missing/allow"],
+        "never-act": ["nothing"],
+        "labels": "missing/labels",
+        "geo": ["missing/geo"],
+    },
+    "watch": {
+        "metrics": "nowhere",
+        "log-format": "xml",
+        "refresh": "soon",
+        "web-trust-proxy": ["10.0.0.1"],
+        "key-file": "missing/key",
+        "labels": "missing/labels",
+        "output": ["rows.parquet"],
+        "slide": "7s",
+        "allow": ["10.0.0.0/33"],
+        "never-act": ["@missing/hosts"],
+        "memory": "1B",
+        "site": 'a"b',
+        "threshold": -5,
+        "tunnels": "none",
+        "time": "tea",
+        "grace": "later",
+        "ipv6-prefix": 129,
+        "by": "name",
+        "alert-cap": 0,
+        "format": "exotic",
+        "memory-total": "3 pears",
+    },
+    "edge": {
+        "join": "rubbish",
+        "site": "a b",
+        "spool-cap": "2 apples",
+        "nkey": "missing/nkey",
+        "tls-cert": "missing/cert",
+        "nats": "http://x",
+        "threshold": -5,
+        "top": 0,
+        "labels": "missing/labels",
+        "detector": "exact",
+        "memory": "1B",
+        "window": "all",
+        "evidence-pairs": 7_000_000,
+        "metrics": "nowhere",
+        "inner": ["10.0.0.0/33"],
+        "key-file": "missing/key",
+        "ipv4-prefix": 0,
+        "peers": ["friends"],
+        "slide": "1x",
+        "output-wait": "soon",
+        "map": "src",
+    },
+    "hub": {
+        "site": "a b",
+        "sites": ["x y"],
+        "slide": "7s",
+        "grace": "later",
+        "late": "xyz",
+        "listen": "nowhere",
+        "broker-cap": "2 pears",
+        "quota-bytes": "0",
+        "quota-sketches": "0",
+        "tls-cert": "missing/cert",
+        "archive-sites": True,
+        "keep": "99q",
+        "nats": "http://x",
+        "up": "nats://up",
+        "up-nkey": "missing/nkey",
+        "spool-cap": "two",
+        "threshold": -5,
+        "detector": "exact",
+        "memory": "1B",
+        "metrics": "nowhere",
+        "web-trust-proxy": ["10.0.0.1:5"],
+        "alert-to": ["syslog://x"],
+        "labels": "missing/labels",
+        "key-file": "missing/key",
+    },
+}
+
+
+@pytest.mark.slow
+def test_every_mistake_of_many_in_one_file_is_found(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    right = {"save", "up"}  # which others need
+    for command, values in MISTAKES.items():
+        unknown = {"filter"} if load_libpcap() is None else set()  # without libpcap no filter is read
+        lines = [f"{key} = {toml_text(value)}" for key, value in values.items() if key not in unknown]
+        file = written(tmp_path, "\n".join([f"[{command}]", *lines]))
+        said = run("config", "check", file).err
+        found = {int(number) for number in re.findall(r": line (\d+): ", said)}
+        missed = [line for number, line in enumerate(lines, 2) if number not in found and line.split()[0] not in right]
+        assert missed == [], (command, said)
 
 
 def test_a_run_refuses_what_the_check_refuses(run: Run, tmp_path: Path) -> None:

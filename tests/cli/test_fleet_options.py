@@ -38,7 +38,10 @@ from traffic import MINUTES, NOON, talk
 
 
 REFUSED_OPTIONS = (
-    ("hub --from in --listen junk --tls-cert /none --nkey /none", "--listen, --nkey, --tls-cert: not with --from"),
+    (
+        "hub --from in --listen h:1 --tls-cert /none --nkey /none",
+        "--listen, --nkey, --tls-cert: not with --from",
+    ),
     ("hub --from in --nats nats://hub:4222", "--nats: not with --from"),
     ("hub --from in --broker-cap 1GiB", "--broker-cap: not with --from"),
     ("hub --nats nats://hub:4222 --listen 127.0.0.1:4222", "--listen: not with --nats"),
@@ -57,12 +60,12 @@ REFUSED_OPTIONS = (
     ("edge --site ams --nats nats://[::1", "--nats 'nats://[::1': not an address"),
     ("edge --site ams --nats nats://127.0.0.1:99999", "--nats 'nats://127.0.0.1:99999': not an address"),
     ("hub --from in --up nats://[::1", "--up 'nats://[::1': not an address"),
+    ("hub --nats 127.0.0.1:1x", "--nats 'nats://127.0.0.1:1x': not an address"),
+    ("hub --listen [::1", "--listen: '[::1' is not HOST:PORT"),
+    ("hub --listen 127.0.0.1:99999", "--listen: '127.0.0.1:99999' is not HOST:PORT"),
+    ("hub --listen=", "--listen: '' is not HOST:PORT"),
 )
 REFUSED_LATER = (  # once the folder of the hub is there
-    ("hub --nats 127.0.0.1:1x", "--nats 'nats://127.0.0.1:1x': not an address"),
-    ("hub --listen [::1", "--listen '[::1': not HOST:PORT"),
-    ("hub --listen 127.0.0.1:99999", "--listen '127.0.0.1:99999': not HOST:PORT"),
-    ("hub --listen=", "--listen '': not HOST:PORT"),
     ("hub --listen a..b:4222", "--listen a..b: "),
 )
 

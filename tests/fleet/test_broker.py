@@ -21,9 +21,10 @@ import pytest
 from brokers import accepts, eventually, make_broker, server_pid
 from faults import at_sync
 from processes import DEADLINE
+from superhosts.core.units import parse_host_port
 from superhosts.errors import MissingExtraError, UsageError
 from superhosts.fleet.nats import broker as broker_setup
-from superhosts.fleet.nats.broker import Broker, Tls, find_server, is_loopback, parse_listen
+from superhosts.fleet.nats.broker import Broker, Tls, find_server, is_loopback
 from superhosts.fleet.nats.credentials import public_key
 from superhosts.fleet.nats.enrolment import enroll, read_sites, unenroll
 
@@ -76,7 +77,7 @@ def test_a_killed_server_is_started_again_on_its_port(tmp_path: Path) -> None:
 
 
 def accepts_quietly(broker: Broker) -> bool:
-    host, port = parse_listen(broker.options.url.removeprefix("nats://"))
+    host, port = parse_host_port(broker.options.url.removeprefix("nats://"))
     try:
         with socket.create_connection((host, port), 1):
             return True
@@ -194,10 +195,10 @@ def test_sites_and_keys_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_addresses() -> None:
-    assert parse_listen("[::1]:4222") == ("::1", 4222)
+    assert parse_host_port("[::1]:4222") == ("::1", 4222)
     for text in ("4222", ":4222", "localhost", "localhost:x", "localhost:70000", "", "[::1", "[::1:4222", "::1]:4222"):
         with pytest.raises(UsageError, match="not HOST:PORT"):
-            parse_listen(text)
+            parse_host_port(text)
     hosts = {"127.0.0.1": True, "127.8.8.8": True, "::1": True, "0.0.0.0": False, "192.0.2.1": False}
     assert {host: is_loopback(host) for host in hosts} == hosts
     with pytest.raises(UsageError, match=r"--listen a\.\.b: "):

@@ -45,11 +45,12 @@ from brokers import (
 )
 from hubs import WatchedIntake
 from processes import DEADLINE, ending, make_edge, make_hub, wait_for
+from superhosts.core.units import parse_host_port
 from superhosts.errors import UsageError
 from superhosts.fleet.link import Receipt
 from superhosts.fleet.nats import connection, receive
 from superhosts.fleet.nats.assembly import AT_ONCE, Patience
-from superhosts.fleet.nats.broker import Broker, Tls, parse_listen
+from superhosts.fleet.nats.broker import Broker, Tls
 from superhosts.fleet.nats.connection import UnfitServerError, check_version
 from superhosts.fleet.nats.credentials import NatsOptions
 from superhosts.fleet.nats.enrolment import enroll, unenroll
@@ -77,7 +78,7 @@ class Raw:
     """A client that says what it likes."""
 
     def __init__(self, broker: Broker, site: str) -> None:
-        host, port = parse_listen(broker.options.url.removeprefix("nats://"))
+        host, port = parse_host_port(broker.options.url.removeprefix("nats://"))
         self._socket = socket.create_connection((host, port), DEADLINE)
         self._file = self._socket.makefile("rb")
         info = json.loads(self._file.readline().removeprefix(b"INFO "))
@@ -410,7 +411,7 @@ def certificate(folder: Path, authority: trustme.CA, name: str, **options: Any) 
 
 
 def serial_of(broker: Broker, ca: Path) -> str:
-    host, port = parse_listen(broker.options.url.removeprefix("tls://"))
+    host, port = parse_host_port(broker.options.url.removeprefix("tls://"))
     context = ssl.create_default_context(cafile=ca)
     with socket.create_connection((host, port), DEADLINE) as plain:
         plain.recv(65536)  # the greeting comes before TLS

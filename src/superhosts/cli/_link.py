@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,12 +32,18 @@ from superhosts.sources.files import is_url
 from superhosts.ui.service import in_background
 
 
-def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
+def nats_options(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
     """Return checked options of a NATS server; `up` is True for that of an upstream hub."""
-    import_extra("the link over NATS", "fleet", "nats")
-    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that the other side ends
     options = NatsOptions(url, link.creds, link.nkey, link.tls_ca, link.tls_cert, link.tls_key, up=up)
     options.check()
+    return options
+
+
+def connect_to(url: str, link: LinkOptions, *, up: bool = False) -> NatsOptions:
+    """Return the same, if the client is installed, and warn of secrets that others can read."""
+    import_extra("the link over NATS", "fleet", "nats")
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of every TLS connection that the other side ends
+    options = nats_options(url, link, up=up)
     for secret in options.secrets:
         if warning := exposure_warning(secret):
             tell(warning)
@@ -104,11 +110,11 @@ class Joining:
         return replace(options, seed=token.seed, ca=token.ca, refresh=refreshed)
 
 
-def join(options: Edge) -> Joining | None:
+def join(options: Edge, say: Callable[[str], None] = tell) -> Joining | None:
     """Read the token of an edge and check the other options; None if it has no token."""
     if options.join is None:
         return None
-    token = _read(options.join)
+    token = _read(options.join, say)
     says = f"not with {OPTION}: the token says how to reach the hub, and who this is"
     check_no_conflict(options, ("to", "nkey", "creds", "tls_ca"), says)
     if token.key is not None:
@@ -118,7 +124,7 @@ def join(options: Edge) -> Joining | None:
     return Joining(token, replace(options, site=token.site))
 
 
-def _read(given: str) -> Token:
+def _read(given: str, say: Callable[[str], None] = tell) -> Token:
     """Return the token that is given, or that of a file (@FILE)."""
     if not given.startswith("@"):
         return Token.decode(given, OPTION)
@@ -126,5 +132,5 @@ def _read(given: str) -> Token:
     with os_errors(f"{OPTION} {given}: cannot be read", UsageError), path.open("rb") as file:
         text = file.read(LONGEST + 1).decode("ascii", "replace")
     if warning := exposure_warning(path):
-        tell(warning)
+        say(warning)
     return Token.decode(text, f"{OPTION} {given}")

@@ -15,6 +15,7 @@ from superhosts.output.delivery import DeliveryOptions
 from superhosts.output.destination import RUN_THAT_ENDS, RunKind
 from superhosts.output.names import NO_NAMES, NamingOptions
 from superhosts.output.registry import OutputOptions, check_addresses
+from superhosts.pipeline.saver import check_site
 from superhosts.pipeline.settings import Settings, settings_of
 
 
@@ -66,6 +67,8 @@ def traffic_settings(options: Any) -> Settings:
         raise UsageError("--verbose: not with --quiet, which hides progress and summaries")
     settings = make_settings(options)
     settings.check_parts()
+    if options.save is not None:
+        check_site(options.site)
     if options.save is not None and settings.kind.name not in DETECTORS:
         way = f"it has no files; only {', '.join(DETECTORS)} can be saved"
         raise UsageError(f"--save: not with --detector {settings.kind.name}: {way}")

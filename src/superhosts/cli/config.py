@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -26,20 +27,26 @@ from superhosts.cli._config import (
     read_with_problems,
     unknown_keys,
 )
+from superhosts.cli._link import join, nats_options
 from superhosts.cli._program import Command
 from superhosts.cli._settings import output_options, traffic_settings
+from superhosts.cli._summary import CountersOutput
 from superhosts.cli._values import toml_text
 from superhosts.cli.edge import edge_settings
-from superhosts.cli.hub import hub_grid, hub_settings
+from superhosts.cli.hub import check_links, hub_grid, hub_settings
+from superhosts.cli.usage.fleet import LOCAL
 from superhosts.cli.usage.setup import ConfigCheck, ConfigInit, ConfigShow
 from superhosts.cli.web import Dashboard
 from superhosts.core.files import output_errors, replacing
+from superhosts.core.keys import find_key
 from superhosts.core.text import counted
-from superhosts.errors import OutputError, UsageError
+from superhosts.errors import OutputError, SuperhostsError, UsageError
 from superhosts.output.alerts.rules import rules_of
 from superhosts.output.console import say, say_error
 from superhosts.output.destination import ENDLESS, RUN_THAT_ENDS
+from superhosts.output.names import Annotator
 from superhosts.output.registry import OutputOptions, check_addresses
+from superhosts.sources.livecapture import DLT_RAW, MOST_SNAP, MissingLibraryError, compile_filter
 
 HEAD = """\
 # Configuration of superhosts: scan, watch, edge and hub --config FILE.
@@ -145,10 +152,11 @@ def _refused(
             given = command.parse(words, values={each: value for each, (_, value) in values.items()})
             check_together(name, given, config)
             return
-        except UsageError as error:
+        except SuperhostsError as error:
             said = str(error)
-            named = re.findall(r"[a-z][a-z0-9-]+", said)
             keys = {each.key: str(each.name) for each in command.params if each.name in values}
+            named = re.findall(r"--([a-z][a-z0-9-]+)", said) or _keys_by_value(keys, values, said)
+            named = named or re.findall(r"[a-z][a-z0-9-]+", said)
             culprit = next((key for key in named if key in keys), None)
             if not left_out.intersection(named):
                 place = name if culprit is None else values[keys[culprit]][0]
@@ -157,6 +165,16 @@ def _refused(
                 return
             left_out.add(culprit)
             del values[keys[culprit]]
+
+
+def _keys_by_value(keys: Mapping[str, str], values: Mapping[str, tuple[str, Any]], said: str) -> list[str]:
+    """Return the keys whose values, such as names of files, stand in a message that names no option."""
+
+    def stands(value: Any) -> bool:
+        texts = value if isinstance(value, list) else [value]
+        return any(isinstance(text, str) and text and text in said for text in texts)
+
+    return [key for key, name in keys.items() if stands(values[name][1])]
 
 
 def config_show(options: ConfigShow) -> None:
@@ -200,16 +218,26 @@ def _context(command: Any, name: str) -> Any:
 
 
 def check_together(command: str, options: Any, config: Config) -> None:
-    """Make what a command would make of its options before it reads or writes anything. Raise UsageError."""
+    """Make what a command would make of its options before it reads traffic or writes anything. Raise an error."""
     outputs = output_options(options, RUN_THAT_ENDS if command == "scan" else ENDLESS)
+    if options.key_file is not None:
+        find_key(options.key_file)
+    Annotator(outputs.naming)
     if command == "edge":
         edge_settings(options)
+        if join(options, say=lambda _: None) is None and options.to is None:
+            nats_options(options.nats or LOCAL, options)
         return
     if command == "hub":
         settings = hub_settings(options)
         hub_grid(options)
+        check_links(options)
     else:
         settings = traffic_settings(options)
+        CountersOutput(options.counters, options)
+        if options.filter is not None:
+            with suppress(MissingLibraryError):
+                compile_filter(options.filter, DLT_RAW, MOST_SNAP)
     check_addresses(OutputOptions(outputs=options.alert_to, option="--alert-to"), ENDLESS)
     policy = policy_of(options, config, settings.inner, threshold=settings.threshold)
     if wants_alerts(options) and command != "hub":

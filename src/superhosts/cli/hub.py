@@ -21,7 +21,7 @@ from superhosts.cli._alerts import (
 )
 from superhosts.cli._declaration import check_no_conflict, declared
 from superhosts.cli._keys import fleet_key, warn_if_public
-from superhosts.cli._link import connect_to, find_place, make_sender, sending
+from superhosts.cli._link import connect_to, find_place, make_sender, nats_options, sending
 from superhosts.cli._options import LinkOptions
 from superhosts.cli._settings import make_settings, output_options
 from superhosts.cli._signals import Interruption, set_safely
@@ -175,10 +175,10 @@ def make_plan(options: HubOptions) -> Plan:
     """Check all options before anything is written or started."""
     outputs = output_options(options, KIND, site=options.site, state=options.state)
     traffic = hub_settings(options)
+    check_links(options)
     upward = archive = None
     if options.up is not None:
-        link = LinkOptions(nkey=options.up_nkey, tls_ca=options.up_ca, tls_cert=options.up_cert, tls_key=options.up_key)
-        upward = connect_to(options.up, link, up=True)
+        upward = connect_to(options.up, _upward_link(options), up=True)
     traffic = replace(traffic, key=fleet_key(options.key_file))
     policy = policy_of(options, options.config, threshold=options.threshold)
     settings = HubSettings(
@@ -199,6 +199,21 @@ def make_plan(options: HubOptions) -> Plan:
             say=tell,
         )
     return Plan(outputs, traffic, settings, archive, policy, upward)
+
+
+def _upward_link(options: HubOptions) -> LinkOptions:
+    return LinkOptions(nkey=options.up_nkey, tls_ca=options.up_ca, tls_cert=options.up_cert, tls_key=options.up_key)
+
+
+def check_links(options: HubOptions) -> None:
+    """Raise UsageError if an address, a key or a certificate of the links can never work."""
+    for option, where in (("--from", options.from_folder), ("--to", options.to)):
+        if where is not None:
+            find_place(where, option)
+    if options.nats is not None:
+        nats_options(options.nats, options)
+    if options.up is not None:
+        nats_options(options.up, _upward_link(options), up=True)
 
 
 def _selection(options: HubOptions, policy: Policy, traffic: Settings) -> Selection:

@@ -122,3 +122,13 @@ def parse_place(text: str) -> Place:
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise UsageError(f"{text!r} is not an address to listen at; write it like :9105 or 0.0.0.0:9105")
     return Place(host or "127.0.0.1", int(port))
+
+
+def parse_host_port(text: str) -> tuple[str, int]:
+    """Read an address whose host must be named: `127.0.0.1:4222`, `[::1]:4222`. Raise UsageError if it is none."""
+    host, colon, port = text.rpartition(":")
+    matched = host.startswith("[") == host.endswith("]")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not matched or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"{text!r} is not HOST:PORT; write it like 127.0.0.1:4222, 0.0.0.0:4222 or [::1]:4222")
+    return host, int(port)

@@ -19,10 +19,15 @@ from superhosts.sketch.files import merge_named, read_header
 from superhosts.sketch.sketch import Sketch
 
 
-def prepare_folder(folder: Path, site: str) -> None:
-    """Create the folder for sketches, closed to others; check the site's name, a part of their file names."""
+def check_site(site: str) -> None:
+    """Raise UsageError if the name of a site cannot be a part of the names of sketches."""
     if not is_file_name(site):
         raise UsageError(f"--site {printable(site) if site else 'is empty'}: {FILE_NAME_RULE}")
+
+
+def prepare_folder(folder: Path, site: str) -> None:
+    """Create the folder for sketches, closed to others."""
+    check_site(site)
     with os_errors(f"--save {folder}: cannot be created"):
         make_folder(folder)
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import arg, flag, opt, options
+from superhosts.core.units import parse_host_port
 
 LOCAL = "nats://127.0.0.1:4222"
 ENROLLED = "superhosts.cli.site:enrolled_sites"
@@ -87,7 +88,10 @@ BROKER_CAP = "4GiB"
 @options("Link")
 class WayInOptions:
     listen: str | None = opt(
-        "HOST:PORT", "Where the embedded broker listens.", shown=f"{LISTEN}; with --nats or --from none"
+        "HOST:PORT",
+        "Where the embedded broker listens.",
+        check=parse_host_port,
+        shown=f"{LISTEN}; with --nats or --from none",
     )
     nats: str | None = common.NATS(help="Use this NATS server instead of starting the embedded broker.")
     from_folder: str | None = opt(

@@ -27,6 +27,7 @@ from typing import IO, Any
 
 from superhosts.core.files import exposure_warning, hold_folder, output_errors, write_private
 from superhosts.core.notices import WARNING, Notice
+from superhosts.core.units import parse_host_port
 from superhosts.errors import MissingExtraError, OutputError, SuperhostsError, UsageError
 from superhosts.fleet.link import Say, retry_delay
 from superhosts.fleet.nats import enrolment
@@ -86,7 +87,7 @@ class Broker:
         self.cap, self._say, self._tls, self._timing = cap, say, tls, timing
         self.counters = BrokerCounters()
         self._name = f"superhosts-{secrets.token_hex(6)}"  # to recognise a foreign server on the port
-        self._host, self._port = parse_listen(listen)
+        self._host, self._port = parse_host_port(listen)
         self._config, self._log = self.folder / enrolment.CONFIG, self.folder / "nats.log"
         self._lock: IO[str] | None = None
         self._server: subprocess.Popen[bytes] | None = None
@@ -362,15 +363,6 @@ def find_server() -> Path:
     if found := shutil.which("nats-server"):
         return Path(found).resolve()
     raise MissingExtraError("the embedded broker", "fleet")
-
-
-def parse_listen(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    matched = host.startswith("[") == host.endswith("]")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not matched or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"--listen {text!r}: not HOST:PORT (127.0.0.1:4222, 0.0.0.0:4222, [::1]:4222)")
-    return host, int(port)
 
 
 def is_loopback(host: str) -> bool:
