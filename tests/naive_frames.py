@@ -135,6 +135,9 @@ def ip_header(link: int | str, frame: bytes) -> bytes:
     return header
 
 
+TYPED = {104: (2, 4), 113: (14, 16), 138: (16, 18), 242: (40, 44), 276: (0, 20)}  # place of the type, bytes
+
+
 def behind_link(link: int | str, frame: bytes) -> bytes:
     match link:
         case "llc" | 100:
@@ -143,20 +146,22 @@ def behind_link(link: int | str, frame: bytes) -> bytes:
             raise Truncated
         case 12 | 14 | 101 | 228 | 229:
             return frame
+        case 109:
+            return frame[12:]
         case 0 | 108:
             swapped = number(frame, 0, 4, "little")
             if (swapped if swapped <= 0xFFFF else number(frame, 0, 4)) not in FAMILIES:
                 raise NotIp
             return frame[4:]
-        case 1:
-            return behind_ethernet(frame)
+        case 1 | 282:
+            return behind_ethernet(frame[4 if link == 282 else 0 :])
         case 6:
             need(frame, 15)
             if frame[1] >> 6 != 1:
                 raise NotIp
             return behind_llc(frame[14 + (frame[14] & 0x1F if frame[8] & 0x80 else 0) :])
-        case 9 | 50:
-            return behind_hdlc(frame)
+        case 9 | 50 | 166 | 204:
+            return behind_hdlc(frame[1 if link > 50 else 0 :])
         case 10:
             need(frame, 13)
             if frame[0] >> 4 != 5:
@@ -164,14 +169,10 @@ def behind_link(link: int | str, frame: bytes) -> bytes:
             return behind_llc(frame[13:])
         case 51:
             return behind_ppp(frame[6:])
-        case 104:
-            return typed(frame, 2, 4)
-        case 107:
-            return behind_frame_relay(frame)
-        case 109:
-            return frame[12:]
-        case 113:
-            return typed(frame, 14, 16)
+        case 205:
+            return typed(frame[1:], *TYPED[104])
+        case 107 | 206:
+            return behind_frame_relay(frame[1 if link == 206 else 0 :])
         case 117:
             length = number(frame, 0, 1)
             if length < 4:
@@ -179,36 +180,20 @@ def behind_link(link: int | str, frame: bytes) -> bytes:
             return frame[(length + 3) // 4 * 4 :]
         case 122:
             return behind_llc(frame[16:])
-        case 138:
-            return typed(frame, 16, 18)
         case 143:
             control, size = number(frame, 0, 1), number(frame, 1, 1)
             if control >> 6:
                 raise NotIp
             return behind_ethernet(frame[6 + (size if control & 1 else 0) :])
-        case 166 | 204:
-            return behind_hdlc(frame[1:])
-        case 205:
-            return typed(frame[1:], 2, 4)
-        case 206:
-            return behind_frame_relay(frame[1:])
         case 219:
             return behind_labels(frame)
         case 239:
             return behind_nflog(frame[4:])
-        case 242:
-            return typed(frame, 40, 44)
-        case 276:
-            return typed(frame, 0, 20)
-        case 282:
-            return behind_ethernet(frame[4:])
-        case 281 | 284:
-            need(frame, 18)
-            return behind_type(number(frame, 16, 2), frame[18:])
-        case 285:
-            need(frame, 22)
-            return behind_type(number(frame, 20, 2), frame[22:])
-    raise AssertionError(link)
+        case 281 | 284 | 285:
+            size = 22 if link == 285 else 18
+            need(frame, size)
+            return behind_type(number(frame, size - 2, 2), frame[size:])
+    return typed(frame, *TYPED[link])
 
 
 def typed(frame: bytes, place: int, size: int) -> bytes:
