@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -120,27 +118,3 @@ def _add(found: Reading, frame: bytes, time: int, hardware: int, cooked: bool, p
         found.truncated += 1
     else:
         (found.ipv4 if family == 4 else found.ipv6).append((src, dst, time))
-
-
-class Fenced:
-    """Memory between two pages that must not be touched: what reads or writes outside ends the process."""
-
-    def __init__(self, data: bytes) -> None:
-        page = mmap.PAGESIZE
-        self.size = len(data)
-        inner = -(-len(data) // page) * page
-        self._map = mmap.mmap(-1, inner + 2 * page)
-        self._place = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        self._fences = [self._place, self._place + page + inner]
-        self.start = page + inner - len(data)  # so that it ends where the fence begins
-        self._map[self.start : self.start + len(data)] = data
-        self._protect(mmap.PROT_NONE if hasattr(mmap, "PROT_NONE") else 0)
-
-    def _protect(self, right: int) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        for place in self._fences:
-            assert libc.mprotect(ctypes.c_void_p(place), ctypes.c_size_t(mmap.PAGESIZE), right) == 0
-
-    @property
-    def memory(self) -> mmap.mmap:
-        return self._map

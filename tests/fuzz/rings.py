@@ -11,6 +11,7 @@ import rings as r
 from fuzz.captures import frame_of
 from fuzz.mutations import NUMBERS, apply, edits
 from fuzz.targets import target
+from guards import between_guards
 from superhosts.sources.frames.columns import (
     IPV4,
     IPV6,
@@ -57,8 +58,8 @@ def make(random: Random) -> bytes:
 
 def walked(data: bytes, cooked: bool, limit: int) -> r.Reading:
     """Walk a ring with the product, in steps of at most `limit` packets."""
-    fenced, found = r.Fenced(data), r.Reading()
-    words = np.frombuffer(fenced.memory, np.uint32, len(data) // 4, fenced.start)
+    words, found = between_guards(len(data))[-len(data) :].view(np.uint32), r.Reading()
+    words[:] = np.frombuffer(data, np.uint32)
     tally, place = np.zeros(TALLY_SLOTS, np.int64), np.zeros(PLACE_SLOTS, np.int64)
     columns = new_columns(limit, limit)
     layout = Layout(SIZE, len(data) // SIZE, int(cooked))

@@ -1,11 +1,7 @@
-"""Loops that read memory by address stay within their buffers: the pages around these cannot be read.
-
-A loop that leaves its buffer ends the whole test run with a segmentation fault.
-"""
+"""Loops that read memory by address stay within their buffers: the pages around these cannot be read."""
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import random
 import sys
@@ -13,13 +9,14 @@ import sys
 import numpy as np
 import pytest
 
+from guards import between_guards
 from superhosts.core.columns.addresses import Bytes, parse_spans
 from superhosts.sources.tables.formats import CSV, JSON_LINES, begin_text
+from superhosts.sources.tables.parquet import parse_lengths, take_runs
 from superhosts.sources.tables.textreader import Layout, last_lines, walk_lines
 from superhosts.sources.tables.textscan import PADDING
 from table_reading import options
 
-PAGE = mmap.PAGESIZE
 LINES = {
     "json": [
         '{"src":"1.1.1.1","dst":"::1","time":5}',
@@ -38,12 +35,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="mprotect is cal
 
 
 @pytest.fixture(scope="module")
-def between_guards() -> Bytes:
-    memory = mmap.mmap(-1, 4 * PAGE)
-    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for page in (0, 3):
-        assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin + page * PAGE), PAGE, 0) == 0
-    return np.frombuffer(memory, np.uint8)[PAGE : 3 * PAGE]
+def guarded() -> Bytes:
+    return between_guards(2 * mmap.PAGESIZE)
 
 
 def layout_of(format: str) -> Layout:
@@ -54,14 +47,14 @@ def layout_of(format: str) -> Layout:
 
 
 @pytest.mark.parametrize("format", LINES)
-def test_walks_over_lines(between_guards: Bytes, format: str) -> None:
+def test_walks_over_lines(guarded: Bytes, format: str) -> None:
     generator, layout = random.Random(3), layout_of(format)
     for _ in range(1000):
         text = bytearray("".join(f"{line}\n" for line in generator.choices(LINES[format], k=4)).encode())
         text[generator.randrange(len(text))] = generator.choice(b'{}[]":,\\u%.\r\n')
         text += b"\n"
         size = len(text)
-        for data in (between_guards[: size + PADDING], between_guards[-size - PADDING :]):
+        for data in (guarded[: size + PADDING], guarded[-size - PADDING :]):
             for final in (False, True):
                 data[:size] = text
                 walk_lines(data, (0, size), layout, final=final)
@@ -69,14 +62,27 @@ def test_walks_over_lines(between_guards: Bytes, format: str) -> None:
             last_lines(data, size - 1, layout)
 
 
-def test_addresses_at_the_end_of_memory(between_guards: Bytes) -> None:
+def test_addresses_at_the_end_of_memory(guarded: Bytes) -> None:
     generator = random.Random(3)
     texts = ["1.2.3.4", "::", "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255", "", "1::2.3.4.5", "x" * 70]
     for _ in range(500):
         chosen = [text.encode() for text in generator.choices(texts, k=3)] + [b"1.1.1.1"]
         joined = b"".join(chosen)
-        data = between_guards[-len(joined) :]
+        data = guarded[-len(joined) :]
         data[:] = np.frombuffer(joined, np.uint8)
         places = np.cumsum([0, *map(len, chosen)])
         kinds, _ = parse_spans(data, places[:-1], places[1:], threads=1)
         assert kinds[-1] == 4
+
+
+def test_pages_of_parquet(guarded: Bytes) -> None:
+    generator, texts = random.Random(5), [b"%d.1.22.%d" % (number, number * 7 % 256) for number in range(256)]
+    addresses, known = np.empty(40, np.uint32), np.arange(2**10, dtype=np.uint32)
+    for _ in range(2000):
+        page = b"".join(len(text).to_bytes(4, "little") + text for text in generator.choices(texts, k=5))
+        data = guarded[-len(page) :]
+        data[:] = np.frombuffer(page, np.uint8)
+        assert parse_lengths(data, 0, addresses[:5])
+        data[generator.randrange(len(data))] = generator.randrange(256)
+        parse_lengths(data, 0, addresses)
+        take_runs(data, 0, known, addresses)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
-import mmap
 import random
-import sys
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -19,15 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superhosts.sources.tables.arrow import Places
-from superhosts.sources.tables.parquet import (
-    ParquetReader,
-    PlainPages,
-    UnsupportedPage,
-    _plain,
-    have_values,
-    parse_lengths,
-    take_runs,
-)
+from superhosts.sources.tables.parquet import ParquetReader, PlainPages, UnsupportedPage, _plain, have_values, take_runs
 from tables import answer, arrow_table, found, make_rows, scan, times
 
 ROWS = 5000
@@ -234,23 +223,6 @@ def test_runs_are_those_of_a_plain_reader(data: bytes, width: int, count: int) -
     assert whole == (max(indices) < len(known))
     if whole:
         assert taken.tolist() == [1000 + index for index in indices]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="mprotect is called as on Linux")
-def test_loops_stay_within_their_memory() -> None:
-    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
-    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(begin + mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
-    place = np.frombuffer(memory, np.uint8)[: mmap.PAGESIZE]
-    addresses, known = np.empty(40, np.uint32), np.arange(2**10, dtype=np.uint32)
-    for _ in range(2000):
-        text = b"".join(len(each).to_bytes(4, "little") + each for each in (t.encode() for t in DRAW.sample(TEXTS, 5)))
-        data = place[-len(text) :]
-        data[:] = np.frombuffer(text, np.uint8)
-        assert parse_lengths(data, 0, addresses[:5])
-        data[DRAW.randrange(len(data))] = DRAW.randrange(256)
-        parse_lengths(data, 0, addresses)
-        take_runs(data, 0, known, addresses)
 
 
 def test_rows_without_a_time_are_bad_and_shown_where_all_addresses_are_good(tmp_path: Path) -> None:
