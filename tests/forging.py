@@ -69,16 +69,27 @@ def state(sketch: Any) -> Any:
 
 
 def take_apart(path: Path) -> tuple[dict[str, Any], bytes]:
-    data = path.read_bytes()
+    return taken_apart(path.read_bytes())
+
+
+def taken_apart(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the header of a sketch file and its blocks."""
     (length,) = struct.unpack_from("<I", data, 12)
     return json.loads(data[16 : 16 + length]), data[16 + length : -32]
 
 
 def forge(path: Path, header: Any, blocks: bytes, version: int = 2) -> Path:
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    data = struct.pack("<8sII", b"\x89CUBE\r\n\x1a", version, len(text)) + text + blocks
-    path.write_bytes(data + hashlib.blake2b(data, digest_size=32).digest())
+    path.write_bytes(forged(header, blocks, version))
     return path
+
+
+def forged(header: Any, blocks: bytes, version: int = 2) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode(errors="surrogatepass")
+    return signed(struct.pack("<8sII", b"\x89CUBE\r\n\x1a", version, len(text)) + text + blocks)
+
+
+def signed(data: bytes) -> bytes:
+    return data + hashlib.blake2b(data, digest_size=32).digest()
 
 
 def frame(data: bytes, coding: int = 0) -> bytes:

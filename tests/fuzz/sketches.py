@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import struct
@@ -20,6 +19,7 @@ import zstandard
 from hypothesis import strategies as st
 
 import superhosts as sh
+from forging import forged, frame, signed, taken_apart
 from fuzz.mutations import Edit, apply, apply_json, edits, json_edits
 from fuzz.targets import fresh_folder, target
 from superhosts import cli
@@ -32,7 +32,6 @@ from superhosts.sketch.files import find_in_file, read_header
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
-START = struct.Struct("<8sII")  # magic, version, bytes of the header
 FRAME = struct.Struct("<BI")  # coding, bytes of a block
 WINDOW = Window(1_794_657_600 * 10**9, 1_794_657_900 * 10**9)
 LEAST = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}  # memory; of the others 64 KiB
@@ -62,38 +61,25 @@ def _saved(path: Path, detector: str, family: int = 4, exact: bool | None = None
     return path.read_bytes()
 
 
-def take_apart(data: bytes) -> tuple[Any, list[tuple[int, bytes]]]:
-    """Return the header of a sketch file and its blocks: coding and content."""
-    _, _, length = START.unpack_from(data)
-    header, at = json.loads(data[START.size : START.size + length]), START.size + length
-    blocks = []
-    while at < len(data) - 32:
+def blocks_of(data: bytes) -> list[tuple[int, bytes]]:
+    """Return coding and content of each block."""
+    blocks, at = [], 0
+    while at < len(data):
         coding, size = FRAME.unpack_from(data, at)
         at += FRAME.size
-        blocks.append((coding, zstandard.ZstdDecompressor().decompress(data[at : at + size])))
+        blocks.append((coding, zstandard.decompress(data[at : at + size])))
         at += size
-    return header, blocks
-
-
-def put_together(header: Any, blocks: list[tuple[int, bytes]]) -> bytes:
-    text = json.dumps(header, separators=(",", ":")).encode(errors="surrogatepass")
-    packed = [(coding, zstandard.ZstdCompressor(level=1).compress(data)) for coding, data in blocks]
-    body = START.pack(b"\x89CUBE\r\n\x1a", 2, len(text)) + text
-    body += b"".join(FRAME.pack(coding & 0xFF, len(data)) + data for coding, data in packed)
-    return signed(body)
-
-
-def signed(body: bytes) -> bytes:
-    return body + hashlib.blake2b(body, digest_size=32).digest()
+    return blocks
 
 
 def change(base: int, header_edits: list[Any], block: int, coding: int | None, block_edits: list[Edit]) -> bytes:
-    header, blocks = take_apart(bases()[base % len(bases())])
-    if blocks:
+    header, rest = taken_apart(bases()[base % len(bases())])
+    if blocks := blocks_of(rest):
         number = block % len(blocks)
         before, data = blocks[number]
         blocks[number] = (before if coding is None else coding, apply(data, block_edits))
-    return put_together(apply_json(header, header_edits), blocks)
+    packed = [frame(data, coding & 0xFF) for coding, data in blocks]
+    return forged(apply_json(header, header_edits), b"".join(packed))
 
 
 def change_raw(base: int, edits: list[Edit]) -> bytes:
