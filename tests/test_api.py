@@ -17,7 +17,6 @@ import pytest
 import superhosts as sh
 from commands import Run
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
-from superhosts.detectors.registry import DETECTORS
 from superhosts.lab.rivals.filter import Geometry as FilterGeometry
 from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
 
@@ -55,46 +54,14 @@ def test_import_is_light() -> None:
 # Arguments
 
 
-SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}  # others do with less
-MAKERS: dict[str, Any] = {
-    name: sh.Exact if name == "exact" else partial(kind, SIZES.get(name, "1MiB"), device="cpu")
-    for name, kind in DETECTORS.items()
-}
-
-
-@pytest.mark.parametrize("name", DETECTORS)
-def test_a_list_of_no_hosts_cannot_be_asked_for(name: str) -> None:
-    detector = MAKERS[name]()
-    for count in (0, -1, 2.5, "3", None, True):
-        with pytest.raises(sh.UsageError, match=f"^top {count}: must be a number of hosts, at least 1"):
-            detector.top(count)
-    if name in ("cube", "exact"):  # those that are quick; the rule has one home
-        detector.update(*pairs())
-        assert len(detector.top(np.int64(1))) == len(detector.top(1.0)) == 1
-    with pytest.raises(sh.UsageError, match="top -1: must be a number of hosts"):
-        sh.Sketch.of(detector).top(-1)
-    with pytest.raises(sh.UsageError, match="top 0: must be a number of hosts"):
-        sh.Sketch().top(0)
-
-
-@pytest.mark.parametrize("name", DETECTORS)
-def test_merging_what_is_no_detector(name: str, tmp_path: Path) -> None:
-    detector = MAKERS[name]()
-    detector.save(tmp_path / "a.cube")
-    sketch: Any = sh.load(tmp_path / "a.cube")
-    with pytest.raises(sh.MergeError, match=r"a whole sketch into one .*pass one of its parts.*sketch\.part\(sh\.Part"):
-        detector.merge(sketch)
-    kind = type(detector).__name__
-    with pytest.raises(sh.MergeError, match=rf"cannot merge {kind} into a sketch.*sh\.Sketch\.of\(detector\)"):
-        sketch.merge(detector)
-    for other in (None, 5, "a.cube"):
-        kind = type(other).__name__
-        with pytest.raises(sh.MergeError, match=f"cannot merge {kind} into {name}: not a detector"):
-            detector.merge(other)
-        with pytest.raises(sh.MergeError, match=f"cannot merge {kind} into a sketch: not a sketch"):
-            sketch.merge(other)
-    detector.merge(sketch.part(sh.Part(4)))  # the ways that the messages tell
-    sketch.merge(sh.Sketch.of(detector))
+def test_a_list_of_no_hosts_cannot_be_asked_for() -> None:
+    for detector in (sh.Cube("1MiB", device="cpu"), sh.Exact(), sh.Sketch.of(sh.Exact()), sh.Sketch()):
+        for count in (0, -1, 2.5, "3", None, True):
+            with pytest.raises(sh.UsageError, match=f"^top {count}: must be a number of hosts, at least 1"):
+                detector.top(count)
+    exact = sh.Exact()
+    exact.update(*pairs())
+    assert len(exact.top(np.int64(1))) == len(exact.top(1.0)) == 1
 
 
 def test_sizes_of_any_kind() -> None:

@@ -100,6 +100,8 @@ def test_what_cannot_be_united() -> None:
         cube | sh.Sketch.of(small(1))
     with pytest.raises(sh.MergeError, match=r"sh\.Sketch\.of\(detector\)"):
         sh.Sketch.of(small(1)) | cube
+    with pytest.raises(sh.MergeError, match="cannot merge int into a sketch: not a sketch"):
+        sh.Sketch.of(small(1)).merge(5)  # type: ignore[arg-type]
     with pytest.raises(sh.UsageError, match="nothing to unite"):
         sh.union([])
     with pytest.raises(sh.UsageError, match="union: int is not a detector, sketch or path"):

@@ -205,17 +205,6 @@ def inside(figure: Any) -> None:
         assert box.x1 <= figure.bbox.x1 + 1, text
 
 
-def test_names_are_spread_near_their_places() -> None:
-    apart = figures.LABEL_HEIGHT
-    assert figures.spread_labels([]) == []
-    assert figures.spread_labels([0.2, 0.5]) == [0.2, 0.5]
-    assert figures.spread_labels([0.0, 0.0, 0.5]) == pytest.approx([0.0, apart, 0.5])
-    assert figures.spread_labels([0.9, 1.0, 1.0]) == pytest.approx([1 - 2 * apart, 1 - apart, 1.0])
-    high = figures.spread_labels([1.0] * 5)
-    assert np.diff(high) == pytest.approx([apart] * 4)
-    assert high[-1] == 1.0
-
-
 # Estimates
 
 

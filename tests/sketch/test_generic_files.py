@@ -134,22 +134,13 @@ def change_names(path: Path, names: bytes, sizes: list[int], ranks: list[int]) -
     forge(path, header, blocks, version=3)
 
 
-HOSTILE: dict[str, tuple[bytes, list[int], list[int]]] = {
-    "array 0/names: name 0 is not UTF-8": (b"\xff", [1], [0]),
-    "array 0/namesizes: must be up to 255 bytes each, 3 in all": (b"abc", [1], [0]),
-    "array 0/namesizes: 2 sizes, must be as many as nameranks": (b"abc", [1, 2], [0]),
-    "array 0/nameranks: must be in ascending order": (b"abc", [1, 2], [1, 0]),
-    "array 0/names: names a host twice": (b"aa", [1, 1], [0, 1]),
-}
-
-
-@pytest.mark.parametrize("reason", HOSTILE)
-def test_hostile_names(reason: str, tmp_path: Path) -> None:
+def test_hostile_names(tmp_path: Path) -> None:
+    """`detectors/test_host_names.py` has all that is refused."""
     path = tmp_path / "a.cube"
     sh.Exact(keys="text", device="cpu").save(path)
-    change_names(path, *HOSTILE[reason])
+    change_names(path, b"aa", [1, 1], [0, 1])
     for read in (sh.load, Sketch().merge_file):
-        with pytest.raises(SketchFileError, match=reason):
+        with pytest.raises(SketchFileError, match="array 0/names: names a host twice"):
             read(path)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -109,22 +107,6 @@ def test_names_that_make_no_sense_end_the_command_before_anything_is_read(run: R
         ended = run("scan", day, *bad, "--json", "-t", 1)
         assert (ended.status, ended.out) == (2, "")
         assert ended.err.startswith(f"superhosts: {words}")
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_standard_input_is_recognised_by_its_first_bytes(stdin: Callable[[Any], None], pack: Any) -> None:
-    data = p.pcap(talk("10.0.0.1", 50))
-    stdin(pack(data))
-    heard: list[str] = []
-    (source,) = open_inputs(["-"], on_warning=heard.append)
-    assert (source.name, source.position(), source.counters.packets) == ("stdin", 0, 0)
-    assert source.first_time() == NOON
-    assert sum(len(batch) for block in source.blocks() for batch in block) == source.counters.packets == 50
-    assert source.position() == len(pack(data))
-    stdin(pack(data[:-3]))
-    (source,) = open_inputs(["-"], on_warning=heard.append)
-    list(source.blocks())
-    assert [source.counters.packets, len(heard)] == [49, 1]
 
 
 def test_a_pipe_without_bytes_can_be_stopped(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from superhosts.errors import InputError, SuperhostsError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
-from tables import answer, make_rows, numbers, scan
+from tables import make_rows, numbers, scan
 
 ROWS = make_rows(1000)
 SETTINGS = Settings(window="all", detector="exact", threshold=1)
@@ -117,25 +117,6 @@ def test_all_rows_are_bad(tmp_path: Path) -> None:
     )
 
 
-def test_messages_of_a_command(run: Run, tmp_path: Path) -> None:
-    path = text_table(tmp_path / "a.parquet")
-    ended = run("scan", path, "--format", "arrow", "--window", "all")
-    assert (ended.status, ended.err.count("\n")) == (3, 2)
-    assert ended.err.startswith(f"superhosts: {path}: damaged Arrow file: ")
-    ended = run("scan", path)
-    assert ended.status == 3
-    assert ended.err.splitlines()[0] == (
-        f"superhosts: {path}: its rows have no time: --window all counts them all as one window; or name the column: "
-        "--map time=COLUMN; its columns: src, dst"
-    )
-    path = make(tmp_path / "b.parquet", a=SRC, b=DST)
-    ended = run("scan", path, "--window", "all")
-    assert ended.status == 3
-    assert "which column is src and which is dst? say it with --map src=COLUMN,dst=COLUMN,time=COLUMN; " in ended.err
-    ended = run("scan", path, "--window", "all", "--map", "src=a,dst=c")
-    assert (ended.status, "--map dst=c: it has no such column; its columns: a, b" in ended.err) == (3, True)
-
-
 def test_without_pyarrow(monkeypatch: Any, tmp_path: Path, run: Run) -> None:
     path = text_table(tmp_path / "a.parquet")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
@@ -216,16 +197,6 @@ def test_dictionaries_and_names_that_end_the_process_or_are_no_text(tmp_path: Pa
             feather.write_feather(table, path)
         path.write_bytes(path.read_bytes().replace(b"other", b"oth\xff\xfe"))
         assert said(path).startswith("damaged ")
-
-
-def test_a_readable_table_beside_damaged_ones(run: Run, tmp_path: Path) -> None:
-    make(tmp_path / "a.parquet", src=SRC, dst=DST)
-    (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else")
-    (tmp_path / "c.pcap").write_bytes(b"\xd4\xc3\xb2\xa1")
-    ended = run("scan", tmp_path, "--window", "all", "--json", "--detector", "exact", "--threshold", 1)
-    assert ended.status == 3
-    assert {row["host"]: row["peers"] for row in ended.rows} == answer(ROWS, None)[0]
-    assert f"{tmp_path / 'b.parquet'}: damaged Parquet file: " in ended.err
 
 
 def test_the_disk_is_full_when_a_pipe_is_copied(monkeypatch: Any, tmp_path: Path, stdin: Callable[[Any], None]) -> None:
