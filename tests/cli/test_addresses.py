@@ -45,14 +45,6 @@ def test_special_addresses_are_no_hosts_and_the_summary_says_how_many_ends_that_
         assert (sum(len(window.found) for window in scan), scan.counters.special_ends) == (hosts, ends)
 
 
-def test_private_is_a_word_for_the_private_prefixes(run: Run, lan: Path) -> None:
-    assert hosts_of(run, "scan", lan, "--inner", "private", "--special", "keep") == {}
-    outer = hosts_of(run, "scan", lan, "--inner", "private", "--watch", "outer")
-    assert outer == {"198.51.100.9": 30}
-    both = hosts_of(run, "scan", lan, "--inner", "private,198.51.100.0/24")
-    assert both == {"198.51.100.9": 30}
-
-
 @pytest.fixture(scope="module")
 def carpet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a capture of one attack that is spread over a /24: each address has five peers."""

@@ -20,7 +20,7 @@ class Watched:
 
     def __getattr__(self, name: str) -> Any:
         if name == "clear":
-            self.written.append(int(self.cube.engine.bits.any()))  # type: ignore[attr-defined]
+            self.written.append(int(self.cube.engine.bits.any()))
         self.calls.append(name)
         return getattr(self.cube, name)
 

@@ -14,7 +14,6 @@ from superhosts.detectors.cube import Cube
 from superhosts.detectors.plan.choice import best_sizes
 from superhosts.detectors.plan.population import counted_population
 from superhosts.detectors.plan.prediction import Prediction, predict
-from superhosts.errors import OutputError
 from superhosts.lab.calibrate import Calibration, Trial, prediction_for, sizes_around
 from superhosts.lab.scores import Score
 from superhosts.sources.synthetic.capture import write_capture
@@ -97,13 +96,6 @@ def test_what_is_lost_of_a_capture_is_said(capture: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_thresholds_beyond_all_predictions_are_judged_without_one(capture: Path) -> None:
-    text = run(str(capture), "-m", "256KiB", "-t", "250000")
-    assert "super hosts of 250,000 peers" in text
-    assert "No host has 250,000 peers" in text
-
-
-@pytest.mark.slow
 def test_rates_of_nothing_are_left_empty(capture: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     command = [str(capture), "-m", "256KiB", "-t", "150000"]
@@ -119,16 +111,6 @@ def test_rates_of_nothing_are_left_empty(capture: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "there is nothing to draw" in result.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_a_figure_needs_its_folder(capture: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    (tmp_path / "plot.svg").mkdir()
-    for place in (tmp_path / "no" / "plot.png", tmp_path / "plot.svg"):
-        result = CliRunner().invoke(app, ["calibrate", str(capture), "--plot", str(place)])
-        assert isinstance(result.exception, OutputError)
-        assert result.exception.exit_status == 4
-    assert not (tmp_path / "no").exists()
 
 
 def test_the_column_predicted_is_for_the_hosts_of_the_capture(capture: Path) -> None:

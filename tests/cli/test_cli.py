@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import csv
 import fcntl
-import gzip
 import io
 import json
 import os
@@ -22,7 +21,6 @@ import pytest
 import packets
 import superhosts as sh
 from commands import Ended, Run, process, start
-from faults import full_disk
 from superhosts import cli
 from superhosts.cli._summary import RunTotals, tell_end, warn_of_late
 from superhosts.output.report import COLUMNS
@@ -68,43 +66,6 @@ def sketches(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Pat
 # The row
 
 
-ROW_TYPES = [str, str, str, int, str, str, int, int, int, bool, bool, str]
-
-
-def test_the_json_row_is_the_contract(run: Run, folder: Path) -> None:
-    ended = run("scan", folder / "three.pcap", "--json", "--threshold", 1000, *SMALL)
-    assert ended.status == 0
-    assert [(row["window_start"], row["host"]) for row in ended.rows] == [
-        ("2023-11-14T22:15:00Z", "10.0.0.7"),
-        ("2023-11-14T22:20:00Z", "10.0.0.7"),
-        ("2023-11-14T22:20:00Z", "2001:db8::/64"),
-        ("2023-11-14T22:25:00Z", "10.0.0.7"),
-        ("2023-11-14T22:25:00Z", "2001:db8::/64"),
-    ]
-    names = "window_start window_end host family side direction peers peers_low peers_high exact saturated detector"
-    for row in ended.rows:
-        assert list(row) == names.split()
-        assert [type(value) for value in row.values()] == ROW_TYPES
-        assert row["peers_low"] <= row["peers"] <= row["peers_high"]
-        assert (row["side"], row["direction"], row["saturated"], row["detector"]) == ("inner", "any", False, "cube")
-        assert row["family"] == (6 if ":" in row["host"] else 4)
-    first = ended.out.splitlines()[0]
-    assert first.startswith('{"window_start": "2023-11-14T22:15:00Z", "window_end": "2023-11-14T22:20:00Z", "host": ')
-
-
-@pytest.mark.slow
-def test_a_saturated_host_has_no_number_and_no_upper_bound(run: Run, folder: Path, tmp_path: Path) -> None:
-    common = ["scan", folder / "flood.pcap", "-q", "--detector", "gse", *SMALL]
-    (row,) = run(*common, "--json", "--output", tmp_path / "a.parquet").rows
-    assert (row["host"], row["saturated"], row["peers"], row["peers_high"]) == ("10.0.0.9", True, None, None)
-    assert 1024 < row["peers_low"] <= 40_000
-    (record,) = csv.DictReader(io.StringIO(run(*common, "--csv").out))
-    assert (record["peers"], record["peers_high"], record["saturated"]) == ("", "", "true")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    assert parquet.read_table(tmp_path / "a.parquet").to_pylist() == [row]
-    assert f"≥ {row['peers_low']:,}  " in run(*common).out
-
-
 def test_output_files_have_the_same_columns_and_values(run: Run, folder: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     common = ["scan", folder / "three.pcap", "-q", "--threshold", 1000, *SMALL]
@@ -146,48 +107,12 @@ def test_streams(run: Run, folder: Path) -> None:
     assert (silent.out, silent.err) == (ended.out, "")
 
 
-def test_a_table_for_people(run: Run, folder: Path) -> None:
-    out = run("scan", folder / "three.pcap", "-t", 1000, *SMALL).out
-    assert out.splitlines()[0].split() == ["window", "(UTC)", "host", "peers", "(exact)"]
-    assert [" ".join(line.split()) for line in out.splitlines() if "10.0.0.7" in line] == [
-        f"2023-11-14 22:{minute}–22:{minute + 5} 10.0.0.7 1,500" for minute in (15, 20, 25)
-    ]
-    one = run("scan", folder / "three.pcap", "-t", 1000, "-w", "all", *SMALL).out
-    assert re.match(r"2023-11-14T22.*Z to 2023-11-14T22.*Z: \d hosts with at least 1,000 peers\nhost +peers", one)
-    assert "none with 1,024 peers or more; largest: " in run("scan", folder / "quiet.pcap", "-t", 1024, *SMALL).out
-
-
 def test_what_did_not_become_a_pair_is_said(run: Run, tmp_path: Path) -> None:
     frames = [*talk("10.0.0.1", 3), packet(NOON, "192.0.2.1", "192.0.2.2"), packet(NOON, "10.0.0.1", "10.0.0.1")]
     frames.append((NOON, packets.ethernet(0x0806, packets.arp())))
     err = run("scan", write(tmp_path / "a.pcap", frames), *SMALL).err
     assert err.startswith("6 packets in ")
     assert err.endswith("; not counted: 1 not IP, 1 with neither address inside --inner, 1 from an address to itself\n")
-
-
-@pytest.mark.slow
-def test_all_options_together(run: Run, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "inner").write_text("10.0.0.0/8\n2001:db8::/32 # both\n")
-    (tmp_path / "key").write_text("correct horse battery\n")
-    options = ["--inner", f"@{tmp_path}/inner", "--exclude", "10.1.0.0/16", "--watch", "inner", "--watch", "outer"]
-    options += ["--direction", "out", "--direction", "in", "--threshold", 300, "--top", 3, "--window", "10m"]
-    options += ["--detector", "exact", "--memory", "1MiB", "--ipv6-prefix", 128]
-    options += ["--key-file", tmp_path / "key", "--site", "ams", "--device", "cpu", "--json", "--quiet"]
-    ended = run("scan", folder / "three.pcap", *options, "--output", tmp_path / "a.csv", "--save", tmp_path / "saved")
-    assert ended.status == 0, ended.err
-    got = [(row["window_start"], row["host"], row["direction"], row["peers"]) for row in ended.rows]
-    assert got == [
-        ("2023-11-14T22:10:00Z", "10.0.0.7", "out", 1500),
-        ("2023-11-14T22:10:00Z", "10.0.0.8", "in", 400),
-        ("2023-11-14T22:20:00Z", "10.0.0.7", "out", 3000),
-        ("2023-11-14T22:20:00Z", "2001:db8::7", "out", 1300),
-        ("2023-11-14T22:20:00Z", "10.0.0.8", "in", 800),
-    ]
-    assert len((tmp_path / "a.csv").read_text().splitlines()) == 6
-    assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
-        "20231114T221000Z-10m-ams.cube",
-        "20231114T222000Z-10m-ams.cube",
-    ]
 
 
 def test_names_of_saved_sketches(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -220,39 +145,12 @@ def test_a_window_that_two_runs_saw_is_saved_whole(run: Run, tmp_path: Path) -> 
         assert content(sh.load(tmp_path / "halves" / name)) == content(sh.load(tmp_path / "whole" / name))
 
 
-def test_saved_sketches_answer_like_the_scan(run: Run, folder: Path, tmp_path: Path) -> None:
-    rows = run("scan", folder / "three.pcap", "--json", "-q", "-t", 1000, "--save", tmp_path, *SMALL).rows
-    saved = run("hosts", *sorted(tmp_path.iterdir()), "--json", "-t", 1000).rows
-    assert all(row["exact"] for row in rows)
-    assert not any(row["exact"] for row in saved)  # Files do not hold all pairs.
-    numbers = {"peers", "peers_low", "peers_high", "exact"}
-    assert {row.pop("site") for row in saved} == {"local"}
-    for counted, row in zip(rows, saved, strict=True):
-        assert {name: row[name] for name in row.keys() - numbers} == {
-            name: counted[name] for name in row.keys() - numbers
-        }
-        assert row["peers_low"] <= counted["peers"] <= row["peers_high"]
-
-
 @pytest.mark.parametrize("name", ["none.pcap", "empty.pcap"])
 def test_a_capture_without_packets_is_no_error(run: Run, folder: Path, name: str) -> None:
     ended = run("scan", folder / name, "--json", *SMALL)
     assert (ended.status, ended.out) == (0, "")
     assert "0 packets" in ended.err
     assert ("it is empty" in ended.err) == (name == "empty.pcap")
-
-
-@pytest.mark.parametrize(
-    ("name", "length"), [("a.pcap", 10), ("b.pcap", 4), ("c.pcap", 23), ("d.gz", 9), ("e.png", 20)]
-)
-def test_a_capture_that_ends_in_its_header_ends_early(run: Run, tmp_path: Path, name: str, length: int) -> None:
-    frames = talk("10.0.0.1", 20)
-    plain = packets.section() if name == "e.png" else packets.pcap(frames)
-    path = tmp_path / name
-    path.write_bytes((gzip.compress(plain) if name == "d.gz" else plain)[:length])
-    ended = run("scan", path, "--json", *SMALL)
-    said = "the gzip data ends early" if name == "d.gz" else "the file ends inside a record"
-    assert (ended.status, ended.out, ended.err.count(said)) == (0, "", 1)
 
 
 def test_output_that_cannot_be_written(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -267,21 +165,6 @@ def test_output_that_cannot_be_written(run: Run, folder: Path, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
-def test_a_failed_run_leaves_no_half_output_and_an_old_one_survives(run, folder, tmp_path, name) -> None:
-    common = ["scan", folder / "three.pcap", *SMALL, "--output"]
-    assert run(*common, tmp_path / name).status == 0  # and everything is compiled
-    room = (tmp_path / name).stat().st_size - 1
-    (tmp_path / name).unlink()
-    for old in ([], ["old\n"]):
-        for text in old:
-            (tmp_path / name).write_text(text)
-        with full_disk(room):
-            ended = run(*common, tmp_path / name)
-        assert (ended.status, f"{tmp_path / name}: cannot be written: File too large" in ended.err) == (4, True)
-        assert [path.read_text() for path in tmp_path.iterdir()] == old
-
-
 def test_a_missing_extra_names_the_command(run: Run, folder: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -292,29 +175,6 @@ def test_a_missing_extra_names_the_command(run: Run, folder: Path, tmp_path: Pat
 
 
 # Keys
-
-
-def test_key_file_and_environment_give_the_same_sketch(run, folder, tmp_path, monkeypatch) -> None:
-    (tmp_path / "key").write_bytes(b"correct horse battery\r\n")
-    common = ["scan", folder / "quiet.pcap", "-q", *SMALL, "--save"]
-    run(*common, tmp_path / "default")
-    run(*common, tmp_path / "file", "--key-file", tmp_path / "key")
-    monkeypatch.setenv("SUPERHOSTS_KEY", "correct horse battery")
-    run(*common, tmp_path / "environment")
-    names = [next((tmp_path / name).iterdir()) for name in ("file", "environment", "default")]
-    file, environment = (content(sh.load(name)) for name in names[:2])
-    assert file == environment
-    monkeypatch.delenv("SUPERHOSTS_KEY")
-    assert content(sh.load(names[2])) != file
-    assert content(sh.load(names[0], key="correct horse battery")) == file
-    assert run("hosts", names[0], "--key-file", tmp_path / "key").status == 0
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "²"])
-def test_a_bad_number_of_threads(run: Run, folder: Path, monkeypatch: Any, value: str) -> None:
-    monkeypatch.setenv("SUPERHOSTS_THREADS", value)
-    ended = run("scan", folder / "quiet.pcap", *SMALL)
-    assert (ended.status, f"SUPERHOSTS_THREADS={value!r}" in ended.err) == (2, True)
 
 
 # explain
@@ -342,18 +202,6 @@ def test_explain_and_hosts_refuse_what_cannot_be(run: Run, sketches: list[Path])
     assert run("explain", "none.cube", "10.0.0.7").status == 3
     for words in ("--top 0", "--top -1", "--threshold 0", "--json --csv"):
         assert run("hosts", sketches[0], *words.split()).status == 2
-
-
-def test_addresses_are_printed_as_they_are(run: Run, tmp_path: Path) -> None:
-    """`:b:` and `:cd:` are emoji to rich, `[red]` is a colour."""
-    host = "2001:db8:a:b:ab:cd:abc:1"
-    path = write(tmp_path / "a.pcap", talk(host, 1500))
-    common = ["--inner", "2001:db8::/32", "--ipv6-prefix", 128, "--memory", "1MiB"]
-    assert host in run("scan", path, *common, "--save", tmp_path / "s").out
-    named = next((tmp_path / "s").iterdir()).rename(tmp_path / "[red]x[b].cube")
-    out = run("explain", named, host).out
-    assert host in out
-    assert str(named) in out
 
 
 # merge
@@ -387,16 +235,6 @@ def test_a_partial_sketch_stays_so_in_unions(run: Run, sketches: list[Path], tmp
 # demo and bench
 
 
-def test_the_demo_finds_all_and_nothing_else(run: Run, tmp_path: Path) -> None:
-    ended = run("demo", tmp_path / "demo", "--flows", "20k", "--packets", "40k", "--super-hosts", 4)
-    assert ended.status == 0, ended.err
-    assert "4 of 4 super hosts found, 0 false" in ended.out
-    names = {path.suffix for path in (tmp_path / "demo").iterdir()}
-    assert {".pcap", ".jsonl"} <= names
-    (tmp_path / "file").write_text("x")
-    assert run("demo", tmp_path / "file" / "demo").status == 4
-
-
 # Help
 
 
@@ -426,12 +264,6 @@ finally:
 # Real processes
 
 
-def test_standard_input(folder: Path) -> None:
-    ended = process("scan", "-", "--json", "-q", "-t", 1024, *SMALL, given=(folder / "three.pcap").read_bytes())
-    assert (ended.status, ended.err) == (0, "")
-    assert [row["host"] for row in ended.rows] == ["10.0.0.7", *["10.0.0.7", "2001:db8::/64"] * 2]
-
-
 def test_nobody_reads_to_the_end(folder: Path) -> None:
     for options in (["--json"], ["--csv"], []):  # lines by ourselves, and tables by rich
         common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "5s", *options]
@@ -441,18 +273,6 @@ def test_nobody_reads_to_the_end(folder: Path) -> None:
             err = child.stderr.read()
             assert child.wait(240) == 0
         assert err == b""
-
-
-@pytest.mark.slow
-def test_a_file_gets_all_rows_though_nobody_reads_the_pipe(folder: Path, tmp_path: Path) -> None:
-    common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "5s", "--json"]
-    with start(*common, "--output", tmp_path / "a.jsonl", "--save", tmp_path / "s") as child:
-        assert child.stdout.readline()
-        child.stdout.close()
-        assert child.wait(240) == 0
-        assert child.stderr.read() == b""
-    assert lines(tmp_path / "a.jsonl") == process(*common).rows
-    assert len(list((tmp_path / "s").iterdir())) == len({row["window_start"] for row in lines(tmp_path / "a.jsonl")})
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
@@ -569,7 +389,7 @@ def interrupted(tmp_path: Path, number: int, *options: object) -> Ended:
             assert child.wait(600) == 128 + number
         finally:
             child.kill()
-        return Ended(child.returncode, child.stdout.read().decode(), child.stderr.read().decode())  # type: ignore[union-attr]
+        return Ended(child.returncode, child.stdout.read().decode(), child.stderr.read().decode())
 
 
 def unread(pipe: Any) -> int:

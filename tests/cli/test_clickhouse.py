@@ -1,7 +1,6 @@
 """The queries of docs/guides/clickhouse.md in a real ClickHouse give the rows of `superhosts scan` on the same packets.
 
 chDB is ClickHouse as a library. It runs in a process of its own, as its threads and those of tests should not meet.
-Where a `clickhouse` program is installed, it runs the same queries.
 """
 
 from __future__ import annotations
@@ -97,29 +96,16 @@ def environment(folder: Path) -> dict[str, str]:
 def in_chdb(folder: Path, queries: list[str], *, udf: bool) -> str:
     pytest.importorskip("chdb", reason="chdb is not installed: pip install 'superhosts[bench]'")
     given = json.dumps([{"data": str(folder), "udf": str(folder / "udf") if udf else ""}, queries])
-    return finished([sys.executable, "-c", CHDB], given, folder)
-
-
-def in_clickhouse(folder: Path, queries: list[str], *, udf: bool) -> str:
-    if shutil.which("clickhouse") is None:
-        pytest.skip("no clickhouse program is installed")
-    scripts = f"--user_scripts_path={folder / ('udf' if udf else 'user_scripts')}"
-    functions = f"--user_defined_executable_functions_config={folder / 'udf'}/*_function.xml"
-    command = ["clickhouse", "local", "--multiquery", "--output-format", "JSONEachRow", "--", scripts, functions]
-    return finished(command, ";\n".join(queries), folder)
-
-
-def finished(command: list[str], given: str, folder: Path) -> str:
+    command = [sys.executable, "-c", CHDB]
     ended = subprocess.run(command, input=given, capture_output=True, text=True, env=environment(folder), check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
-@pytest.fixture(params=[in_chdb, in_clickhouse], ids=["chdb", "clickhouse"])
-def ask(request: pytest.FixtureRequest, folder: Path) -> Ask:
+@pytest.fixture
+def ask(folder: Path) -> Ask:
     def ask(*queries: str, udf: bool = False) -> list[dict[str, Any]]:
-        out = request.param(folder, list(queries), udf=udf)
-        return [json.loads(line) for line in out.splitlines() if line]
+        return [json.loads(line) for line in in_chdb(folder, list(queries), udf=udf).splitlines() if line]
 
     return ask
 

@@ -49,14 +49,6 @@ def test_every_detector_takes_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_any_threshold_suits_every_detector() -> None:
-    for threshold in ("300", "2500"):
-        rows = rows_of(*ONE, "-m", "4MiB", "--detector", "filter,cube,spreadsketch", "--threshold", threshold)
-        assert len(rows) == 3
-        assert all(row["fnr"] < 0.5 for row in rows)
-
-
-@pytest.mark.slow
 def test_the_cube_as_users_get_it_beside_the_dense_one() -> None:
     """Exact while the pairs fit, with the memory that they take; dense beyond that."""
     names = ["--detector", "cube,cube-dense", "--windows", "1", "--super-hosts", "4"]

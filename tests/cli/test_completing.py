@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from superhosts.cli._completion import usual_values
 from superhosts.cli._options import DETECTORS, MERGED_BY_HUBS
 from superhosts.lab.lineup import ENTRANTS
 
+Ask = Callable[..., list[str]]
 # Words that say what an option takes, where nothing can be offered: files (the shell completes them), numbers, names.
 FREE = {"FILE", "DIR", "COUNT", "NUMBER", "K", "TEXT", "URL", "ADDRESS", "HOST:PORT", "TIME", "TOKEN"}
 ALSO_FREE = {  # and options of one word with others
@@ -31,18 +33,26 @@ ALSO_FREE = {  # and options of one word with others
 }
 
 
-def ask(shell: str, *words: str) -> list[str]:
-    """Return the lines that a shell gets for a command line whose last word is being typed."""
-    line = " ".join(["superhosts", *words])
-    asked = {"COMP_WORDS": line, "COMP_CWORD": words[-1] if shell == "fish" else str(len(words))}
-    ended = process(env={**os.environ, **asked, "_SUPERHOSTS_COMPLETE": f"{shell}_complete"})
-    assert (ended.status, ended.err) == (0, "")
-    return ended.out.splitlines()
+@pytest.fixture
+def ask(run: Run, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Return a function that gives the lines that a shell gets for a command line whose last word is being typed."""
+
+    def ask(shell: str, *words: str) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", " ".join(["superhosts", *words]))
+        monkeypatch.setenv("COMP_CWORD", words[-1] if shell == "fish" else str(len(words)))
+        monkeypatch.setenv("_SUPERHOSTS_COMPLETE", f"{shell}_complete")
+        ended = run()
+        monkeypatch.delenv("_SUPERHOSTS_COMPLETE")
+        assert (ended.status, ended.err) == (0, "")
+        return ended.out.splitlines()
+
+    return ask
 
 
-def named(*words: str) -> list[str]:
-    """Return the values that bash gets; files are for itself to find."""
-    return [line.removeprefix("plain,") for line in ask("bash", *words) if line.startswith("plain,")]
+@pytest.fixture
+def named(ask: Ask) -> Ask:
+    """Return a function that gives the values that bash gets; files are for itself to find."""
+    return lambda *words: [line[6:] for line in ask("bash", *words) if line.startswith("plain,")]
 
 
 ASKED: dict[str, tuple[list[str], list[str]]] = {
@@ -77,7 +87,7 @@ def test_values_of_options() -> None:
         assert offered(*words) == values, what
 
 
-def test_values_options_and_commands_in_bash() -> None:
+def test_values_options_and_commands_in_bash(named: Ask) -> None:
     for words, values in (
         (["compare", "--detector", "cube,gs"], ["cube,gse"]),
         (["sc"], ["scan"]),
@@ -86,18 +96,17 @@ def test_values_options_and_commands_in_bash() -> None:
         assert named(*words) == values
 
 
-def test_the_other_shells_get_the_same_in_their_own_form() -> None:
+def test_the_other_shells_get_the_same_in_their_own_form(ask: Ask) -> None:
     assert ask("fish", "scan", "--exact", "o") == ["plain,on", "plain,off"]
     assert ask("zsh", "scan", "--exact", "o") == ["plain", "on", "_", "plain", "off", "_"]
 
 
-def test_files_and_folders_are_left_to_the_shell() -> None:
+def test_files_and_folders_are_left_to_the_shell(ask: Ask) -> None:
     for words, kind in ((["scan", "--key-file", ""], "file"), (["scan", "--save", ""], "dir"), (["scan", ""], "file")):
         assert ask("bash", *words) == [f"{kind},"]
 
 
-@pytest.mark.slow
-def test_sites_come_from_the_sketches_of_the_command_line(tmp_path: Path) -> None:
+def test_sites_come_from_the_sketches_of_the_command_line(named: Ask, tmp_path: Path) -> None:
     for site in ("ams", "fra"):
         sketch = sh.Sketch.of(sh.Cube("64KiB"))
         sketch.sites = {site}
@@ -108,11 +117,10 @@ def test_sites_come_from_the_sketches_of_the_command_line(tmp_path: Path) -> Non
     assert named("hosts", str(tmp_path / "none.cube"), "--site", "") == []
 
 
-@pytest.mark.slow
-def test_enrolled_sites_come_from_the_state_of_the_hub(tmp_path: Path) -> None:
+def test_enrolled_sites_come_from_the_state_of_the_hub(run: Run, named: Ask, tmp_path: Path) -> None:
     pytest.importorskip("nkeys")
     for site in ("ams", "fra"):
-        assert process("site", "enroll", site, "--state", tmp_path).status == 0
+        assert run("site", "enroll", site, "--state", tmp_path).status == 0
     assert named("site", "revoke", "--state", str(tmp_path), "") == ["ams", "fra"]
     assert named("hub", "--state", str(tmp_path), "--sites", "ams,f") == ["ams,fra"]
     assert named("site", "revoke", "--state", str(tmp_path / "none"), "") == []

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -23,26 +20,20 @@ from superhosts.sources.livecapture import load_libpcap
 OFFICE = FOLDER / "office.pcap.gz"
 
 
-def run(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "superhosts", *map(str, words)]
-    return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600
-    )
-
-
 def written(folder: Path, text: str) -> Path:
     path = folder / "superhosts.toml"
     path.write_text(text)
     return path
 
 
-def peers(ended: subprocess.CompletedProcess[str]) -> list[int]:
-    assert ended.returncode == 0, ended.stderr
-    return [json.loads(line)["peers"] for line in ended.stdout.splitlines()]
+def test_the_command_line_counts_more_than_the_environment_and_that_more_than_the_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def peers(*words: object) -> list[int]:
+        ended = run("scan", *words)
+        assert ended.status == 0, ended.err
+        return [row["peers"] for row in ended.rows]
 
-
-@pytest.mark.slow
-def test_the_command_line_counts_more_than_the_environment_and_that_more_than_the_file(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         f"""
@@ -57,13 +48,14 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         state = "elsewhere"
         """,
     )
-    assert peers(run("scan", "--config", file)) == [2600]
-    assert peers(run("scan", "--config", file, SUPERHOSTS_SCAN_THRESHOLD="1800")) == [2600, 1900]
-    assert peers(run("scan", "--config", file, "-t", "2700", SUPERHOSTS_SCAN_THRESHOLD="1800")) == []
-    assert peers(run("scan", SUPERHOSTS_SCAN_CONFIG=str(file))) == [2600]
+    assert peers("--config", file) == [2600]
+    monkeypatch.setenv("SUPERHOSTS_SCAN_CONFIG", str(file))
+    assert peers() == [2600]
+    monkeypatch.setenv("SUPERHOSTS_SCAN_THRESHOLD", "1800")
+    assert peers() == [2600, 1900]
+    assert peers("-t", "2700") == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -292,40 +284,32 @@ def test_a_run_refuses_what_the_check_refuses(run: Run, tmp_path: Path) -> None:
     assert run("config", "check", written(tmp_path, "output = ['rows']\n[hub]\nsites = ['ams']\n")).status == 0
 
 
-@pytest.mark.slow
-def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(run: Run, tmp_path: Path) -> None:
     (tmp_path / "noise.toml").write_bytes(b"a = 1\n\xff\xfe")
-    ended = run("config", "check", tmp_path / "noise.toml")
-    assert ended.returncode == 2
-    assert "noise.toml: not TOML: byte 6 is not valid UTF-8" in ended.stderr
+    for words, said in (
+        (["config", "check", tmp_path / "noise.toml"], "noise.toml: not TOML: byte 6 is not valid UTF-8"),
+        (["scan", OFFICE, "--config", tmp_path / "missing.toml"], "missing.toml: cannot be read"),
+    ):
+        ended = run(*words)
+        assert (ended.status, said in ended.err) == (2, True)
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    ended = run("scan", OFFICE, "--config", tmp_path / "missing.toml")
-    assert ended.returncode == 2
-    assert "missing.toml: cannot be read" in ended.stderr
-
-
-@pytest.mark.slow
-def test_the_file_to_begin_with_is_right_and_says_nothing(tmp_path: Path) -> None:
+def test_the_file_to_begin_with_is_right_and_says_nothing(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "new.toml"
-    assert run("config", "init", path).returncode == 0
+    assert run("config", "init", path).status == 0
     assert tomllib.loads(path.read_text()) == {"scan": {}, "watch": {}, "edge": {}, "hub": {}}
-    assert "0 values and 0 rules" in run("config", "check", path).stderr
+    assert "0 values and 0 rules" in run("config", "check", path).err
     again = run("config", "init", path)
-    assert again.returncode == 4
-    assert "--force" in again.stderr
-    assert run("config", "init", "-").stdout == path.read_text()
+    assert (again.status, "--force" in again.err) == (4, True)
+    assert run("config", "init", "-").out == path.read_text()
 
 
-@pytest.mark.slow
-def test_its_values_are_the_defaults(tmp_path: Path) -> None:
+def test_its_values_are_the_defaults(run: Run, tmp_path: Path) -> None:
     """Every line that is commented out, but for those without a default, can be put into force."""
-    lines = run("config", "init", "-").stdout.partition("\n# Rules")[0].splitlines()
+    lines = run("config", "init", "-").out.partition("\n# Rules")[0].splitlines()
     kept = [line.removeprefix("# ") for line in lines if line.startswith("[") or (" = " in line and line[0] == "#")]
     values = "\n".join(line for line in kept if line.startswith("[") or not line.endswith(('= ""', "= []")))
-    file = written(tmp_path, values)
-    assert run("config", "check", file).returncode == 0, values
+    assert run("config", "check", written(tmp_path, values)).status == 0, values
 
 
 def test_the_schema_takes_what_the_program_takes(run: Run) -> None:
@@ -350,12 +334,11 @@ def _without_empty(table: Any) -> Any:
     return [_without_empty(each) for each in table] if isinstance(table, list) else table
 
 
-@pytest.mark.slow
-def test_values_are_shown_with_their_sources(tmp_path: Path) -> None:
+def test_values_are_shown_with_their_sources(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path, "window = '1m'\n[hub]\nthreshold = 500\n")
-    shown = run("config", "show", file, "hub", SUPERHOSTS_HUB_TOP="7").stdout
-    found = {line.split()[0]: line.split()[1:] for line in shown.splitlines()}
+    monkeypatch.setenv("SUPERHOSTS_HUB_TOP", "7")
+    found = {line.split()[0]: line.split()[1:] for line in run("config", "show", file, "hub").out.splitlines()}
     assert found["threshold"] == ['"500"', "hub.threshold"]
     assert found["top"] == ['"7"', "SUPERHOSTS_HUB_TOP"]
     assert found["keep"] == ['"90d"', "default"]
-    assert run("config", "show", file, "demo").returncode == 2
+    assert run("config", "show", file, "demo").status == 2

@@ -12,13 +12,7 @@ import superhosts as sh
 from commands import Run, parsed_commands, process
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
-from superhosts.fleet.edge import Edge, LocalRows, Position
-from superhosts.fleet.spool import Spool
-from superhosts.output.destination import Destinations, RunKind
-from superhosts.output.registry import open_destination
-from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
-from superhosts.sources.open import open_inputs
 from traffic import content, talk, write
 
 COMMON = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu"]
@@ -88,29 +82,12 @@ def test_in_python(capture: Path) -> None:
         assert sh.Cube("1MiB", exact=exact, device="cpu").exact == counted
 
 
-def test_an_edge_writes_exact_rows_and_spools_the_same_sketch(capture: Path, tmp_path: Path) -> None:
-    spooled = []
-    for exact in (True, False):
-        folder = tmp_path / str(exact)
-        settings = Settings(memory="1MiB", inner=["10.0.0.0/8"], device="cpu", site="ams", exact=exact, threshold=1024)
-        spool = Spool(folder, "ams", cap=1 << 30, say=print)
-        position = Position(folder, ["a"], settings.fingerprint, print)
-        destination = open_destination(str(folder / "rows.jsonl"), RunKind(endless=True))
-        scan = Scan(open_inputs([capture]), settings, RunOptions())
-        with Destinations([destination]) as destinations:
-            Edge(scan, spool, position, print, rows=LocalRows(destinations, print)).run()
-        rows = (folder / "rows.jsonl").read_text().splitlines()
-        assert [json.loads(row)["exact"] for row in rows] == [exact] * 2
-        (path,) = folder.glob("**/*.cube")
-        spooled.append(content(sh.load(path)))
-    assert spooled[0] == spooled[1]
-
-
 @pytest.mark.parametrize(("exact", "text"), [("on", "2 of 2 numbers as in the truth"), ("off", "the truth in ")])
 def test_the_demo_shows_both(run: Run, tmp_path: Path, exact: str, text: str) -> None:
     ended = run("demo", tmp_path, "--flows", "5k", "--packets", "10k", "--super-hosts", 2, "--exact", exact)
     assert "2 of 2 super hosts found, 0 false" in ended.out
     assert text in ended.out
+    assert {".pcap", ".jsonl"} <= {path.suffix for path in tmp_path.iterdir()}
     assert f"--exact {exact}" in ended.err
 
 

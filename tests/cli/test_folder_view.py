@@ -43,7 +43,6 @@ def test_alerts_in_the_folder_are_shown(archive: Path, name: str) -> None:
     assert not view_of(archive).can["alerts"]
     AlertStore(archive / name).close()
     view = view_of(archive)
-    assert view.alerts is not None
     assert view.alerts.path == archive / name
     view.alerts.close()
 
@@ -52,7 +51,6 @@ def test_alerts_that_are_named_come_first_and_must_exist(archive: Path, tmp_path
     for path in (archive / "alerts.db", tmp_path / "others"):
         AlertStore(path).close()
     view = view_of(archive, alerts=tmp_path / "others")
-    assert view.alerts is not None
     assert view.alerts.path == tmp_path / "others"
     view.alerts.close()
     with pytest.raises(InputError, match="no alerts are kept here"):

@@ -139,12 +139,6 @@ def test_what_no_sketch_can_answer_is_named(run: Run, archive: Path) -> None:
     assert f"--window 1h: {archive}/a.cube has no window" in run("hosts", archive, "--window", "1h").err
 
 
-def test_a_bad_file_among_those_of_an_hour(run: Run, archive: Path) -> None:
-    (archive / "01-ams.cube").write_bytes(b"hello")
-    ended = run("hosts", archive, "-t", 250, "--window", "1h", "--json")
-    assert (ended.status, len(ended.rows), ended.err.count("not a .cube file")) == (3, 3, 1)
-
-
 def test_asking_changes_no_file(run: Run, archive: Path) -> None:
     save(archive / "both.cube", "ams", NOON, parts=(sh.Part(4), sh.Part(4, "outer", "in")))
     before = {path: content(sh.load(path)) for path in archive.iterdir()}

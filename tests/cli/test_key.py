@@ -38,14 +38,6 @@ def test_a_key_is_replaced_only_by_force(run: Run, tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_link_is_followed_to_the_key(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("key")
-    assert run("key", "new", tmp_path / "link").status == 4
-    print_of_key = run("key", "new", tmp_path / "link", "--force").out.strip()
-    assert (tmp_path / "link").is_symlink()
-    assert fingerprint((tmp_path / "key").read_bytes().strip()) == print_of_key
-
-
 def test_a_key_without_a_name_is_ones_own(run: Run, own_file: Path) -> None:
     ended = run("key", "new")
     assert ended.out.strip() == fingerprint(own_file.read_bytes().strip())

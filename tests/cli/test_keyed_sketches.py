@@ -52,7 +52,7 @@ def test_tables_and_files(keys: str, tmp_path: Path, run: Run) -> None:
 def test_forgotten_names_are_counted(tmp_path: Path, run: Run) -> None:
     exact = sh.Exact(keys="text", device="cpu")
     exact.update(["kept"] * 20 + ["forgotten"] * 10, np.arange(30))
-    exact._names = exact._names.read({k: v[:0] for k, v in exact._name_arrays().items()})  # type: ignore[union-attr]
+    exact._names = exact._names.read({k: v[:0] for k, v in exact._name_arrays().items()})
     exact.update(["kept"], [0])
     exact.save(tmp_path / "a.cube")
     ended = run("hosts", tmp_path / "a.cube", "--threshold", 5)

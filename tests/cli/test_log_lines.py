@@ -102,16 +102,6 @@ def test_an_error_of_options_that_a_service_finds_itself_is_json_too(tmp_path: P
     assert (record["event"], record["level"]) == ("error", "error")
 
 
-@pytest.mark.slow
-def test_text_is_text_wherever_it_goes(tmp_path: Path) -> None:
-    hub = make_hub(tmp_path, "--log-format", "text")
-    with ending(hub):
-        hub.start()
-        hub.wait_ready()
-        assert hub.end() == 0
-    assert hub.words.splitlines()[-1] == "superhosts: 0 sketches, 0 reports (0 of them revisions)"
-
-
 @pytest.mark.parametrize(("options", "is_json"), [((), False), (("--log-format", "json"), True)])
 def test_a_terminal_gets_text_unless_json_is_asked_for(tmp_path: Path, options: tuple[str, ...], is_json: bool) -> None:
     capture = write(tmp_path / "a.pcap", three_windows())

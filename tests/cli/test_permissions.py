@@ -7,10 +7,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-import superhosts as sh
 from commands import Run
 from traffic import talk, write
 
@@ -54,10 +52,3 @@ def test_a_folder_that_is_there_keeps_its_mode(run: Run, capture: Path, tmp_path
 def test_results_that_are_asked_for_follow_the_umask(run: Run, capture: Path, tmp_path: Path, umask: int) -> None:
     assert run("scan", capture, *SMALL, "-o", tmp_path / "hosts.jsonl").status == 0
     assert mode(tmp_path / "hosts.jsonl") == 0o666 & ~umask
-
-
-def test_the_library_saves_sketches_for_their_owner_alone(tmp_path: Path, umask: int) -> None:
-    cube = sh.Cube("64KiB")
-    cube.update(np.arange(9, dtype=np.uint32), np.arange(9, dtype=np.uint32))
-    cube.save(tmp_path / "a.cube")
-    assert mode(tmp_path / "a.cube") == 0o600

@@ -13,7 +13,6 @@ from superhosts.core.units import SECOND
 from traffic import NOON, talk, write
 
 pytest.importorskip("matplotlib")
-KINDS = {".svg": b"<?xml", ".pdf": b"%PDF", ".png": b"\x89PNG"}
 
 
 @pytest.fixture
@@ -26,20 +25,6 @@ def archive(run: Run, tmp_path: Path) -> Path:
     assert run(*command, "--quiet").status == 0
     assert len(list(folder.glob("*.cube"))) == 2
     return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_hosts_in_every_format(run: Run, archive: Path, tmp_path: Path, kind: str) -> None:
-    path = tmp_path / f"hosts{kind}"
-    ended = run("hosts", archive, "--union", "--threshold", 50, "--plot", path)
-    assert ended.status == 0, ended.err
-    assert str(path) in ended.err
-    first = path.read_bytes()
-    assert first.startswith(KINDS[kind])
-    assert run("hosts", archive, "--union", "--threshold", 50, "--plot", path).status == 0
-    assert path.read_bytes() == first  # the same again
-    assert [each for each in tmp_path.iterdir() if each.name.endswith(".tmp")] == []
 
 
 def test_what_stands_under_the_hosts(run: Run, archive: Path, tmp_path: Path) -> None:

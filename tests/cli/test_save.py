@@ -55,24 +55,18 @@ def test_an_old_file_that_cannot_be_merged_stays_and_the_scan_goes_on(run, captu
 @pytest.mark.parametrize(
     ("first", "second", "there", "here"),
     [
-        (["--watch", "inner,outer"], [], "--watch outer --direction any", "--watch inner --direction any"),
-        (
-            ["--direction", "in,out"],
-            ["--direction", "out"],
-            "--watch inner --direction in",
-            "--watch inner --direction out",
-        ),
-        (["--direction", "out"], [], "--watch inner --direction out", "--watch inner --direction any"),
+        ("--watch inner,outer", "", "--watch outer --direction any", "--watch inner --direction any"),
+        ("--direction in,out", "--direction out", "--watch inner --direction in", "--watch inner --direction out"),
     ],
 )
 def test_a_sketch_of_other_sides_or_directions_is_not_merged(run, tmp_path, first, second, there, here) -> None:
     traffic = [*talk("10.0.0.7", 30), *talk("10.0.0.7", 30, inbound=True)]
     path = write(tmp_path / "a.pcap", traffic)
     common = ["scan", path, "-q", "--json", "-t", 20, "--inner", "10.0.0.0/8", "--save", tmp_path / "s"]
-    assert run(*common, *first).status == 0
+    assert run(*common, *first.split()).status == 0
     (saved,) = (tmp_path / "s").iterdir()
     before = saved.read_bytes()
-    ended = run(*common, *second)
+    ended = run(*common, *second.split())
     words = f"cannot be merged into this run: it was made with {there}, this run with {here}"
     assert (ended.status, ended.err.split("; ")[0]) == (4, f"superhosts: NOT SAVED: {saved}: {words}")
     assert saved.read_bytes() == before

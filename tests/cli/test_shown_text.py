@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import superhosts as sh
-from commands import Run, process
+from commands import Run
 from forging import bundle, forge, take_apart
 from superhosts.output.destination import RunKind
 from superhosts.output.formats import Csv, JsonLines
@@ -88,7 +88,6 @@ def odd_name(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
 def test_names_of_files(run: Run, odd_name: Path, tmp_path: Path) -> None:
     ended = run("explain", odd_name, "10.0.0.1")
     assert ended.status == 0
@@ -97,45 +96,34 @@ def test_names_of_files(run: Run, odd_name: Path, tmp_path: Path) -> None:
     assert "\\r\\n" in ended.out
     odd_name.write_bytes(odd_name.read_bytes()[:-1])
     for command in (["hosts", odd_name], ["merge", odd_name, "-o", tmp_path / "x.cube"], ["explain", odd_name, "::1"]):
-        ended = process(*command)
+        ended = run(*command)
         assert (ended.status, is_plain(ended.err)) == (3, True)
         assert "[red]\\x1b[2J" in ended.err
         assert len(ended.err.splitlines()) == 1 + (command[0] == "merge")  # merge says also that nothing is written
 
 
-def test_names_that_are_no_text(tmp_path: Path) -> None:
+def test_names_that_are_no_text(run: Run, tmp_path: Path) -> None:
     """Bytes that are not UTF-8 in the name of a file."""
     path = os.fsencode(tmp_path) + b"/\xff\x1b.cube"
     try:
         bundle().save(Path(os.fsdecode(path)))
     except OSError as error:
         pytest.skip(str(error))
-    ended = process("explain", os.fsdecode(path), "10.0.0.1")
+    ended = run("explain", os.fsdecode(path), "10.0.0.1")
     assert (ended.status, is_plain(ended.out + ended.err)) == (0, True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("site", ["[/red]", ":smile:[bold]", "Zürich (Ost)"])
-def test_sites_of_files(run: Run, tmp_path: Path, site: str) -> None:
-    bundle(site).save(tmp_path / "a.cube")
-    bundle("fra", 300).save(tmp_path / "b.cube")
-    ended = run("merge", tmp_path / "a.cube", "-o", tmp_path / "all.cube")
-    assert (ended.status, site in ended.err) == (0, True)
-    ended = run("explain", tmp_path / "a.cube", tmp_path / "b.cube", "10.0.0.1")
-    assert (ended.status, site in ended.out) == (0, True)
-
-
-def test_sites_with_control_characters_are_refused_and_shown_escaped(tmp_path: Path) -> None:
+def test_sites_with_control_characters_are_refused_and_shown_escaped(run: Run, tmp_path: Path) -> None:
     bundle().save(tmp_path / "a.cube")
     header, blocks = take_apart(tmp_path / "a.cube")
     nasty, lone = tmp_path / "nasty.cube", tmp_path / "lone.cube"
     forge(nasty, {**header, "sites": [NASTY]}, blocks)
     forge(lone, {**header, "sites": ["\ud800"]}, blocks)
     for arguments in (["hosts", nasty], ["hosts", lone], ["merge", "-o", tmp_path / "x.cube", nasty, lone]):
-        ended = process(*arguments)
+        ended = run(*arguments)
         assert (ended.status, is_plain(ended.err + ended.out)) == (3, True)
         assert "header field sites[0]" in ended.err
-    ended = process("explain", nasty, lone, "10.0.0.1")
+    ended = run("explain", nasty, lone, "10.0.0.1")
     assert (ended.status, is_plain(ended.err + ended.out)) == (3, True)
 
 

@@ -5,51 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import superhosts as sh
 from commands import Run
-from forging import bundle, forge, make, take_apart
+from forging import make
 from places import REPRO
 from superhosts.detectors import stored
 from superhosts.errors import SketchFileError
 from superhosts.sketch.sketch import Sketch
-
-
-def commands(path: Path, folder: Path) -> list[list[Any]]:
-    """Every way to ask a file, alone and beside a good one."""
-    bundle().save(folder / "good.cube")
-    good = folder / "good.cube"
-    return [
-        ["hosts", path],
-        ["hosts", path, "--json"],
-        ["hosts", path, "--union"],
-        ["hosts", path, good, "--top", 3],
-        ["merge", path, "-o", folder / "union.cube"],
-        ["merge", good, path, "-o", folder / "union.cube"],
-        ["explain", path, "10.0.0.1"],
-        ["explain", path, "2001:db8::1", "--csv"],
-        ["explain", path, path.parent, "10.0.0.1"],
-        ["hosts", path, "--since", "1960-01-01"],
-    ]
-
-
-def test_a_header_that_lies_is_named_by_every_command(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    path = tmp_path / "in" / "a.cube"
-    bundle().save(path)
-    parts, blocks = take_apart(path)
-    for field, place, value in (
-        ("window", "window", [5, -5]),
-        ("counters[0]", "counters", [1, "x", None]),
-        ("sites[0]", "sites", ["\ud800"]),
-    ):
-        forge(path, {**parts, place: value}, blocks)
-        for arguments in commands(path, tmp_path):
-            ended = run(*arguments)
-            assert (ended.status, f"{path}: header field {field}: " in ended.err) == (3, True), arguments
 
 
 @pytest.mark.slow

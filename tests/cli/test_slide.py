@@ -35,14 +35,6 @@ def test_rows_and_the_summary(run: Run, capture: Path) -> None:
     assert f"4 windows of 5m, one every 1m {skipped}" in ended.err
 
 
-def test_work_is_linear_over_gaps_of_years(run: Run, tmp_path: Path) -> None:
-    """Without skipping, each packet would be in 3,600 windows of its own."""
-    frames = [frame for year in range(20) for frame in talk("10.0.0.7", 30, NOON + year * 500_000 * MINUTES)]
-    ended = run("scan", write(tmp_path / "a.pcap", frames), *COMMON[1:], "--window", "1h", "--slide", "1s")
-    assert [row["peers"] for row in ended.rows] == [30] * 20
-    assert f"20 windows of 1h, one every 1s ({19 * 3599:,} others" in ended.err
-
-
 def test_panes_are_saved_and_merge_into_any_window(run: Run, capture: Path, tmp_path: Path) -> None:
     folder = tmp_path / "s"
     first = run("scan", capture, *COMMON, *SLIDING, "--save", folder)

@@ -45,14 +45,6 @@ def test_rows_and_packets_together(run: Run, tmp_path: Path) -> None:
     assert ended.err.splitlines()[-1].startswith("605 records in ")
 
 
-def test_options_of_tables(run: Run, tmp_path: Path) -> None:
-    path = table(tmp_path / "a.parquet", ROWS, ("a", "b", "c"))
-    wanted = list(answer(ROWS).values())
-    for options in (("src=a,dst=b,time=c",), ("src=1,dst=2,time=3:s", "--format", "parquet", "--time", "start")):
-        ended = run("scan", path, "--map", *options, *EXACT, "--window", "5m")
-        assert (ended.status, peers(ended.rows)) == (0, wanted)
-
-
 def test_bad_rows_are_counted_and_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [*ROWS[:100], Line("x", "10.0.0.1"), *ROWS[100:]]
     path, counters = table(tmp_path / "a.parquet", rows), tmp_path / "counters.json"

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import superhosts as sh
 from commands import Run
 from netns import namespace
 from superhosts.pipeline.scan import RunOptions, Scan
@@ -31,15 +30,6 @@ def test_without_a_terminal_it_is_a_scan(run: Run, tmp_path: Path) -> None:
     assert watched.rows == scanned.rows
     assert len(watched.rows) == 5
     assert run("watch", path, *OPTIONS).out.count("10.0.0.7") == 3
-
-
-def test_results_are_appended_and_saved(run: Run, tmp_path: Path) -> None:
-    path, rows = str(write(tmp_path / "a.pcap", three_windows())), tmp_path / "rows.jsonl"
-    for _ in range(2):
-        assert run("watch", path, *OPTIONS, "--output", str(rows)).status == 0
-    assert len(rows.read_text().splitlines()) == 10
-    assert run("watch", path, *OPTIONS, "--save", str(tmp_path / "saved")).status == 0
-    assert len(list((tmp_path / "saved").rglob("*.cube"))) == 3
 
 
 def test_asking_for_the_open_window_changes_nothing(tmp_path: Path) -> None:
@@ -108,8 +98,3 @@ def test_it_says_why_it_cannot_capture(run: Run) -> None:
     ended = run("watch", "live:no-such-interface")
     assert ended.status == 3
     assert ended.err.count("\n") == 1
-
-
-def test_python_takes_live_names() -> None:
-    with pytest.raises(sh.InputError, match=r"no such interface|CAP_NET_RAW|Linux only"):
-        sh.scan("live:no-such-interface")

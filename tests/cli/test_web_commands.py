@@ -10,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from commands import Run
 from processes import Node, ending, make_edge, make_hub_on_files, sites_traffic, write_captures
 from superhosts.cli._options import DashboardOptions
 from superhosts.cli.web import Dashboard, site_list
+from superhosts.core.results import Selection
 from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.board import Board
+from superhosts.ui.view import View
 from traffic import MINUTES, three_windows, write
 from waiting import wait_for
 
@@ -150,54 +153,42 @@ def test_a_folder_is_shown_and_new_sketches_appear(archive: Path, tmp_path: Path
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-@pytest.mark.slow
-def test_a_token_is_made_and_kept_for_others(archive: Path, tmp_path: Path) -> None:
+@contextmanager
+def served(capsys: pytest.CaptureFixture[str], **options: Any) -> Iterator[tuple[str, str]]:
+    """Serve an empty view to others, as `--web` does; yield what is told, and the URL of the summary."""
+    view = View("sketches", Board(), lambda: Selection(1024.0))
+    with Dashboard(DashboardOptions(web="0.0.0.0:0", **options)).serving(view):
+        told = capsys.readouterr().err
+        yield told, "http://127.0.0.1:{}/api/summary".format(*re.findall(r"http://0\.0\.0\.0:(\d+)/", told))
+
+
+def status_of(url: str, **headers: str) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=120) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_token_is_made_and_kept_for_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     token = tmp_path / "token"
-    node = Node(tmp_path / "web.log", "web", str(archive), "--web", "0.0.0.0:0", "--web-token-file", str(token))
-    with ending(node):
-        node.start()
-        url = dashboard(node)
-        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    with served(capsys, web_token_file=token) as (told, url):
         word = token.read_text().strip()
-        assert len(word) >= 32
-        assert word not in node.words
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"{url.replace('0.0.0.0', '127.0.0.1')}api/summary", timeout=120)
-        asked = urllib.request.Request(
-            f"{url.replace('0.0.0.0', '127.0.0.1')}api/summary", headers={"Authorization": f"Bearer {word}"}
-        )
-        urllib.request.urlopen(asked, timeout=120).close()
-        assert node.end() == 0
-    node.start()
-    with ending(node):
-        wait_for(lambda: node.words.count("dashboard at") == 2, lambda: node.words)
+        assert (stat.S_IMODE(token.stat().st_mode), len(word) >= 32, word in told) == (0o600, True, False)
+        assert (status_of(url), status_of(url, Authorization=f"Bearer {word}")) == (401, 200)
+    with served(capsys, web_token_file=token):
         assert token.read_text().strip() == word
-        assert node.end() == 0
 
 
-def test_without_a_file_a_token_is_told_once(archive: Path, tmp_path: Path) -> None:
-    node = Node(tmp_path / "web.log", "web", str(archive), "--web", "0.0.0.0:0")
-    with ending(node):
-        node.start()
-        dashboard(node)
-        assert re.search(r"/\?token=[\w-]{32} ", node.words)
-        assert node.end() == 0
+def test_without_a_file_a_token_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(capsys) as (told, url):
+        (word,) = re.findall(r"/\?token=([\w-]{32}) ", told)
+        assert status_of(url, Authorization=f"Bearer {word}") == 200
 
 
-def test_behind_a_proxy_no_token_is_asked_for(archive: Path, tmp_path: Path) -> None:
-    node = Node(tmp_path / "web.log", "web", str(archive), "--web", "0.0.0.0:0", "--web-trust-proxy", "Hub.example.org")
-    with ending(node):
-        node.start()
-        url = dashboard(node).replace("0.0.0.0", "127.0.0.1")
-        for host, status in (("hub.example.org", 200), ("evil.example", 400)):
-            asked = urllib.request.Request(f"{url}api/summary", headers={"Host": host})
-            try:
-                with urllib.request.urlopen(asked, timeout=120) as answer:
-                    found = answer.status
-            except urllib.error.HTTPError as error:
-                found = error.code
-            assert found == status
-        assert node.end() == 0
+def test_behind_a_proxy_no_token_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with served(capsys, web_trust_proxy=["Hub.example.org"]) as (_, url):
+        assert [status_of(url, Host=host) for host in ("hub.example.org", "evil.example")] == [200, 400]
 
 
 def test_options_that_cannot_be_are_refused(run: Run, archive: Path, tmp_path: Path) -> None:
@@ -225,7 +216,6 @@ def test_clocks_are_judged_as_the_hub_judges_them() -> None:
     assert [each["clock_wrong"] for each in sites] == [True, True, False, False, False]
 
 
-@pytest.mark.slow
 def test_a_hub_keeps_its_token_in_its_folder(tmp_path: Path) -> None:
     for options, asked in (
         (DashboardOptions(web="0.0.0.0:0"), True),
