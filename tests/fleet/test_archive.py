@@ -223,14 +223,6 @@ def test_a_sketch_that_the_archive_knows_makes_no_new_report(tmp_path: Path, gra
     assert not WindowStore(tmp_path / "state").ledger(KEY).is_due  # nor for a hub that starts again
 
 
-def test_the_sweep_takes_a_unions_note_with_it(tmp_path: Path):
-    node = report_two(tmp_path)
-    archive = node.archive
-    assert sorted(path.suffix for path in archive.folder.glob("*/*")) == [".cube", ".json"]
-    assert archive.sweep(time.time() + 2e9) == 1
-    assert list(archive.folder.iterdir()) == []
-
-
 def put_old(archive: Archive, day: int, name: str = "hub.cube") -> Path:
     """A file of the archive's own, from long ago."""
     path = archive.folder / f"202601{day:02}" / f"202601{day:02}T000000Z-5m-{name}"

@@ -114,9 +114,7 @@ def test_a_sketch_may_begin_again_while_its_first_beginning_is_removed(tmp_path:
 
 
 @pytest.mark.parametrize("step", [8000, 1 << 20], ids=["a piece of several", "the whole sketch"])
-def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(
-    tmp_path: Path, arrival: Arrival, step: int
-) -> None:
+def test_a_site_that_is_revoked_while_a_piece_is_written_leaves_nothing(tmp_path, arrival, step) -> None:
     path = noise(tmp_path, "ams", 0, 20_000)
     first = pieces(path, min(step, path.stat().st_size))[0]
 
@@ -222,7 +220,7 @@ def test_a_piece_stays_in_the_queue_while_the_disk_fails(arrival: Arrival) -> No
     again = b'-NAK {"delay": 7000000000}'
     with system_call("pwrite", fill_disk):
         assert take_often(arrival, 3) == [again] * 3
-    arrival.intake.known = Mock(side_effect=OSError(errno.EIO, "Input/output error"))  # type: ignore[method-assign]
+    arrival.intake.known = Mock(side_effect=OSError(errno.EIO, "Input/output error"))
     assert take_often(arrival, 3 * TRIES) == [again] * (3 + 3 * TRIES)
     assert arrival.receiver.counters.dropped == 0
     assert arrival.said == [
@@ -232,7 +230,7 @@ def test_a_piece_stays_in_the_queue_while_the_disk_fails(arrival: Arrival) -> No
 
 
 def test_a_piece_that_fails_for_another_reason_leaves_the_queue_and_the_log_says_so(arrival: Arrival) -> None:
-    arrival.intake.known = Mock(side_effect=ValueError("unexpected"))  # type: ignore[method-assign]
+    arrival.intake.known = Mock(side_effect=ValueError("unexpected"))
     answers = take_often(arrival, TRIES)
     assert [answer[:4] for answer in answers] == [b"-NAK"] * (TRIES - 1) + [b"+TER"]
     assert arrival.said == [

@@ -107,82 +107,6 @@ def test_an_edge_on_a_gpu_spools_the_bits_of_the_cpu(tmp_path: Path):
     assert spooled(tmp_path / "gpu") == spooled(tmp_path / "cpu")
 
 
-class Stamped(Packets):
-    """A folder, as it were, whose packets come in windows of these numbers."""
-
-    live = True
-
-    def __init__(self, numbers: list[int]) -> None:
-        super().__init__(0)
-        self._numbers = numbers
-        self._waits, self._stopped = False, threading.Event()
-
-    def blocks(self) -> Iterator[PacketBlock]:
-        for number in self._numbers:
-            peers = np.arange(1500, dtype=np.uint32) + np.uint32(2000 * (number % 100))
-            times = NOON + number * LENGTH + np.arange(1500) * 1000
-            self.counters.packets += 1500
-            yield (PacketBatch(4, np.full(1500, 0x0A000007, np.uint32), peers, times),)
-        self._waits = True
-        assert self._stopped.wait(DEADLINE)
-
-    def waits(self) -> bool:
-        return self._waits
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-
-def run_until(edge: Edge, done: Callable[[], bool]) -> None:
-    """Run an edge until something has happened, and stop it."""
-    thread = threading.Thread(target=edge.run)
-    thread.start()
-    wait_for(lambda: done() or not thread.is_alive(), "the edge has read everything")
-    edge.stop()
-    thread.join(DEADLINE)
-    assert not thread.is_alive()
-
-
-class Counted:
-    """Stands for the local rows of an edge, and counts the packets of its windows."""
-
-    packets = 0
-
-    def add(self, result: WindowResult, _exports: object) -> None:
-        self.packets += result.packets
-
-
-def windows_in(folder: Path) -> list[int]:
-    """Windows that are in the spool, by number, those with packets only."""
-    sketches = [sh.load(path) for path in sorted(folder.glob("*.cube"))]
-    return [(sketch.window.start - NOON) // LENGTH for sketch in sketches if sketch.window and sketch.parts]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ahead", [12, 100_000])
-def test_a_clock_that_was_ahead_costs_nothing_also_over_a_restart(tmp_path: Path, ahead: int):
-    """Three windows right, two ahead, then right again; stopped after each of them and started again."""
-    numbers, said = [0, 1, 2, 3 + ahead, 4 + ahead, 5, 6, 7, 8], list[str]()
-    for read in range(1, len(numbers) + 1):
-        wall = NOON + (read + 1) * LENGTH
-        position = Position(tmp_path, ["packets"], SETTINGS.fingerprint, said.append, wall=lambda wall=wall: wall)  # type: ignore[misc]
-        options = RunOptions(grace=1e6, resume_from=position.frontier, find=False, wall=lambda wall=wall: wall)  # type: ignore[misc]
-        scan = Scan([Stamped(numbers[:read])], SETTINGS, options)
-        done: Any = Counted()
-        edge = Edge(scan, Spool(tmp_path, "ams", cap=1 << 30, say=said.append), position, said.append, rows=done)
-
-        def everything(scan: Scan = scan, done: Counted = done, read: int = read) -> bool:
-            return done.packets + scan.pending() + scan.counters.repeated == 1500 * read
-
-        run_until(edge, everything)
-        assert (scan.counters.late, scan.counters.stray) == (0, 0)
-        frontier = Position(tmp_path, ["packets"], SETTINGS.fingerprint, wall=lambda: 2**62).frontier
-        assert frontier is None or frontier <= wall + LENGTH
-    assert {0, 1, 2, 3 + ahead, 5, 6, 7} <= set(windows_in(tmp_path))
-    assert any("TIMES JUMPED ahead by" in line for line in said)
-    assert any("TIMES JUMPED back by" in line for line in said)
-
-
 def test_a_frontier_in_the_future_is_neither_kept_nor_believed(tmp_path: Path):
     wall, said = NOON, list[str]()
     cut = SETTINGS.fingerprint
@@ -243,7 +167,6 @@ class Windows:
         for number, gate in enumerate(self._gates):
             assert gate.wait(DEADLINE)
             sketch = make_sketch("ams", number)
-            assert sketch.window is not None
             yield WindowResult(sketch.window, sh.SuperHosts.none(), sketch, 1)
 
     def stop(self) -> None: ...
@@ -350,14 +273,14 @@ def test_an_edge_spools_sketches_and_writes_its_own_rows(tmp_path: Path, run: Ru
     """Of windows that overlap, panes are spooled: every packet is in one sketch. The rows are those of the windows."""
     capture = write(tmp_path / "three.pcap", three_windows())
     common = {"memory": "1MiB", "inner": ["10.0.0.0/8"], "device": "cpu", "threads": 1, "threshold": 1000}
-    settings = Settings(window="5m", slide=slide, site="ams", **common)  # type: ignore[arg-type]
+    settings = Settings(window="5m", slide=slide, site="ams", **common)
     scan = Scan(open_inputs([capture]), settings, RunOptions(find=with_rows))
     position = Position(tmp_path, ["three"], settings.fingerprint, print)
     spool = Spool(tmp_path, "ams", cap=1 << 30, say=print)
     destination = open_destination(str(tmp_path / "rows.jsonl"), RunKind(endless=True))
     with Destinations([destination]) as destinations:
         Edge(scan, spool, position, print, rows=LocalRows(destinations, print) if with_rows else None).run()
-    panes = Settings(window=slide or "5m", site="ams", **common)  # type: ignore[arg-type]
+    panes = Settings(window=slide or "5m", site="ams", **common)
     plain = {each.window: each.sketch.entries for each in Scan(open_inputs([capture]), panes)}
     spooled = [sh.load(tmp_path / name) for name in spool.waiting()]
     assert {each.window: each.entries for each in spooled} == plain

@@ -103,17 +103,14 @@ class S3Server:
         return s3fs.S3FileSystem(**where, use_listings_cache=False, skip_instance_cache=True)
 
     def kill(self) -> None:
-        assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def pause(self) -> None:
         """Stop the process: it accepts connections and does not answer."""
-        assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
 
@@ -371,7 +368,6 @@ def test_edge_and_hub_meet_in_a_bucket(tmp_path: Path, url: str):
     spool = ["--spool", str(tmp_path / "spool")]
     edge = Process(tmp_path / "edge.log", "edge", synth, "--site", "ams", "--to", url, *spool, *INNER, *common).start()
     wait_for(lambda: not edge.running, lambda: (edge.words, hub.words))
-    assert edge.process is not None
     assert edge.process.returncode == 0, edge.words
     wait_for(lambda: windows_in(output) == 2, lambda: hub.words)
     hub.end()

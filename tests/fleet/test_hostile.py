@@ -215,9 +215,7 @@ ODD_HEADERS = [
 ]
 
 
-def test_headers_that_no_library_expects_do_not_make_the_hub_deaf(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
+def test_headers_that_no_library_expects_do_not_make_the_hub_deaf(tmp_path, broker, intake) -> None:
     receiver = make_receiver(broker)
     with receiving(receiver, intake):
         for number, headers in enumerate(ODD_HEADERS, 1):
@@ -243,9 +241,7 @@ def flood(broker: Broker, site: str, count: int) -> None:
     raw.close()
 
 
-def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
+def test_a_flood_of_tiny_messages_keeps_to_its_sites_share(tmp_path, broker, intake) -> None:
     said: list[str] = []
     receiver = make_receiver(broker, said)
     with receiving(receiver, intake):
@@ -417,7 +413,6 @@ def serial_of(broker: Broker, ca: Path) -> str:
         plain.recv(65536)  # the greeting comes before TLS
         with context.wrap_socket(plain, server_hostname=host) as secure:
             found = secure.getpeercert()
-            assert found is not None
             return str(found["serialNumber"])
 
 
@@ -450,7 +445,7 @@ def test_a_configuration_that_the_server_refuses_is_taken_back(tmp_path: Path) -
         enroll(tmp_path / "broker", site)
     with make_broker(tmp_path / "broker", [], MistakenBroker) as broker:
         config = (broker.folder / "nats.conf").read_text()
-        broker.mistaken = True  # type: ignore[attr-defined]
+        broker.mistaken = True
         with pytest.raises(UsageError, match=r"rejects its new configuration: .*nkey"):
             broker.reload()
         assert (broker.folder / "nats.conf").read_text() == config
@@ -494,9 +489,7 @@ def status_of(folder: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells_until_it_is_mended(
-    tmp_path: Path,
-) -> None:
+def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells_until_it_is_mended(tmp_path) -> None:
     authority = trustme.CA()
     cert = certificate(tmp_path, authority, "server")
     enroll(tmp_path / "hub" / "broker", "ams")
@@ -509,7 +502,6 @@ def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells
     with ending(hub):
         hub.start()
         hub.wait_ready()
-        assert hub.process is not None
         certificate(tmp_path, authority, "server", not_after=datetime.now(UTC) - timedelta(days=1))
         hub.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "NOT RELOADED: sites and certificates" in hub.words, "it is said")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
-import random
 import shutil
 import threading
 from pathlib import Path
@@ -92,19 +90,6 @@ def test_grace_counts_from_the_first_sketch_however_many_follow(tmp_path: Path):
     assert [report.attendance for report in node.reports] == ["3 of 4 sites: missing lon"]
 
 
-def test_a_late_sketch_reopens_its_window_exactly(tmp_path: Path):
-    node = Node(tmp_path, grace=0.0)
-    sketches = three()
-    node.step(*sketches[:2])
-    node.hub.step()
-    assert len(node.reports) == 1
-    node.step(sketches[2])
-    assert [report.revision for report in node.reports] == [1, 2]
-    assert node.reports[1].attendance == "3 of 3 sites"
-    assert node.reports[1].rows[0]["missing"] == []
-    assert content(node.union(0)) == content(union_of(*sketches))
-
-
 def test_what_comes_while_a_window_is_reported_again_waits_its_pause(tmp_path: Path):
     """However long a report takes, and however many sketches come meanwhile."""
     clock = FakeTime()
@@ -137,24 +122,6 @@ def test_a_late_window_waits_for_further_late_sketches(tmp_path: Path):
     clock.now += 10.0
     node.hub.step()
     assert node.reports[-1].revision == len(node.reports) == 4
-
-
-@pytest.mark.slow
-def test_duplicates_and_any_order_change_nothing(tmp_path: Path):
-    truth = [content(union_of(*three(number))) for number in range(3)]
-    rows = []
-    for seed in range(3):
-        node = Node(tmp_path / str(seed))
-        sketch_files = [sketch for number in range(3) for sketch in three(number)] * 3
-        random.Random(seed).shuffle(sketch_files)
-        for sketch in sketch_files:
-            assert node.send(sketch).verdict == MERGED
-            node.hub.step()
-        assert [content(node.union(number)) for number in range(3)] == truth
-        assert [report.revision for report in node.reports] == [1, 1, 1]
-        assert node.intake.counters.repeated == len(sketch_files) - 9
-        rows.append(sorted(json.dumps(row) for report in node.reports for row in report.rows))
-    assert rows[0] == rows[1] == rows[2]
 
 
 @pytest.mark.parametrize(
@@ -239,20 +206,6 @@ def test_a_clock_an_hour_ahead_is_said_and_the_rest_goes_on(tmp_path: Path):
     assert {report.attendance for report in node.reports} == {"1 of 2 sites: missing fra", "1 of 2 sites: missing ams"}
 
 
-def test_without_a_list_the_sites_of_the_last_windows_are_expected(tmp_path: Path):
-    clock = FakeTime()
-    node = Node(tmp_path, sites=(), grace=3600.0, times=clock.source).step(*three(0))
-    assert node.reports == []  # nobody knows yet who else may come
-    clock.now += 3600
-    node.hub.step()
-    assert [report.attendance for report in node.reports] == ["3 of 3 sites"]
-    sketches = three(1)
-    node.step(*sketches[:2])
-    assert len(node.reports) == 1
-    node.step(sketches[2])
-    assert len(node.reports) == 2
-
-
 STEPS = {  # what the hub does not finish
     "union": at_rename(UNION, die),
     "rows": at_commit(die, after=1),
@@ -292,18 +245,6 @@ def test_a_sketch_in_the_folder_counts_though_the_hub_died_before_the_ledger(tmp
     assert again.intake.known(path.name) == Receipt(path.name, MERGED)
     again.hub.step()
     assert again.reports[0].attendance == "3 of 3 sites"
-
-
-def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path):
-    node = Node(tmp_path, grace=0.0)
-    sketches = three()
-    node.send_all(*sketches)
-    damage(next(node.store.folder(KEY).glob("*-fra-*.cube")))
-    node = Node(tmp_path, grace=0.0)  # what this process has checked itself is not checked again
-    node.hub.step()
-    assert node.hub.counters.damaged == 1
-    assert content(node.union(0)) == content(union_of(sketches[0], sketches[2]))
-    assert node.reports[0].sites == ["ams", "nyc"]
 
 
 def test_memory_is_that_of_one_cube_and_old_sketches_go(tmp_path: Path):
@@ -382,27 +323,6 @@ def test_a_hub_is_an_edge_of_a_higher_hub(tmp_path: Path):
         receiver.step(high.intake, stop)
     high.hub.step()
     assert content(high.union(0)) == content(union_of(*three(), make_sketch("us", peers=900, base=1000), late))
-
-
-def test_files_link_survives_every_crash_and_refuses_in_writing(tmp_path: Path):
-    said: list[str] = []
-    node = Node(tmp_path, sites=("ams",))
-    spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=said.append)
-    link = tmp_path / "link"
-    stop = threading.Event()
-    spool.put(make_sketch("ams", 0))
-    bad = spool.put(make_sketch("ams", 1, settings=LARGER))
-    FileSender(link, "ams", said.append).step(spool)
-    (link / "ams" / ".half.cube.tmp").write_bytes(b"x")
-    (link / "ams" / "readme.cube").write_text("not a sketch")
-    FileReceiver(link, said.append).step(node.intake, stop)
-    FileReceiver(link, said.append).step(node.intake, stop)  # the hub was restarted
-    FileSender(link, "ams", said.append).step(spool)  # so was the edge
-    assert spool.waiting() == []
-    assert spool.counters.delivered == 1
-    assert (spool.folder / "refused" / bad.name).exists()
-    assert sorted(path.name for path in (link / "ams").iterdir()) == [".half.cube.tmp", "readme.cube"]
-    assert sum("readme.cube" in line for line in said) == 2  # once for each run
 
 
 def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path):

@@ -195,8 +195,8 @@ def test_the_work_of_a_step_grows_with_the_windows_not_with_their_square(tmp_pat
         node = Node(tmp_path / str(size), sites=(), grace=0.0, look_every=math.inf, store=CountingStore)
         for number in range(size):
             send(node, "ams", number)
-        node.store.looked = 0  # type: ignore[attr-defined]
+        node.store.looked = 0
         node.hub.step()
-        costs.append(node.store.looked)  # type: ignore[attr-defined]
+        costs.append(node.store.looked)
         assert numbers(node) == list(range(size))
     assert costs[1] < 2.5 * costs[0]

@@ -161,7 +161,6 @@ def test_a_hub_whose_terminal_closes_ends_in_good_order(tmp_path: Path):
         hub.start(stdin=slave)
         os.close(slave)
         hub.wait_ready()
-        assert hub.process is not None
         hub.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "reloaded" in hub.words, "as long as the terminal is there, it reloads")
         os.close(master)

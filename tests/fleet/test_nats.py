@@ -205,9 +205,7 @@ def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, intake: Keep
     assert [line.endswith("works again") for line in hub_heard].index(True) == len(hub_heard) - 1
 
 
-def test_a_sketch_of_which_a_hub_had_a_part_arrives_at_the_next(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
+def test_a_sketch_of_which_a_hub_had_a_part_arrives_at_the_next(tmp_path, broker, intake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     path = noise(spool.folder, "ams", 0, 3 * CHUNK)
     sent, receiver = path.read_bytes(), make_receiver(broker)
@@ -220,9 +218,7 @@ def test_a_sketch_of_which_a_hub_had_a_part_arrives_at_the_next(
     assert contents(intake) == {path.name: sent}
 
 
-def test_a_hub_killed_between_storing_and_receipt_tells_the_edge(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
+def test_a_hub_killed_between_storing_and_receipt_tells_the_edge(tmp_path, broker, intake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     (name, data), *_ = fill(spool, "ams", 1, 1000).items()
     (intake.kept / name).write_bytes(data)  # merged; the receipt was never sent
@@ -237,9 +233,7 @@ def test_a_hub_killed_between_storing_and_receipt_tells_the_edge(
 
 
 @pytest.mark.slow
-def test_sketches_that_the_broker_has_lost_are_sent_again(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
+def test_sketches_that_the_broker_has_lost_are_sent_again(tmp_path, broker, intake) -> None:
     """The edge asks when it connects again."""
 
     async def lose(client: Client, errors: list[str]) -> None:
@@ -322,9 +316,7 @@ def test_another_cap_changes_the_queue_and_keeps_what_is_in_it(tmp_path: Path, i
     assert said == []
 
 
-def test_a_server_without_room_for_the_queue_is_said_with_the_option_and_the_hub_is_not_ready(
-    tmp_path: Path, intake: KeepingIntake
-) -> None:
+def test_a_server_without_room_for_the_queue_is_said_with_the_option_and_the_hub_is_not_ready(tmp_path, intake) -> None:
     class SmallBroker(Broker):
         def config(self, sites: dict[str, list[str]] | None) -> dict[str, Any]:
             config = super().config(sites)
@@ -356,9 +348,7 @@ def test_half_sketches_do_not_block_each_other_for_ever(tmp_path: Path, intake: 
         assert contents(intake) == {path.name: path.read_bytes() for path in paths}
 
 
-def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
+def test_a_sketch_larger_than_any_of_this_hub_is_refused_before_it_takes_room(tmp_path, broker, intake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     small, large = noise(spool.folder, "ams", 0, 1000), noise(spool.folder, "ams", 1, 30_000)
     heard: list[str] = []
@@ -395,9 +385,7 @@ def waits(broker: Broker) -> bool:
 
 
 @pytest.mark.slow
-def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
+def test_a_second_hub_is_refused_and_waits_until_the_first_is_gone(tmp_path, broker, intake) -> None:
     spool = make_spool(tmp_path / "spool", "ams")
     theirs = KeepingIntake(tmp_path / "second")
     heard: list[str] = []
@@ -448,9 +436,7 @@ def test_a_link_that_fails_in_two_ways_in_turn_is_said_twice() -> None:
 
 
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_a_confirmation_that_died_with_a_server_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, confirmed: bool
-) -> None:
+def test_a_confirmation_that_died_with_a_server_is_not_waited_for(monkeypatch, confirmed) -> None:
     """The server has everything when it gives a sign of life, on a slow connection late; a confirmation follows."""
     monkeypatch.setattr(send, "CONFIRMED", 0.01)
     arrived, signs = asyncio.Event(), list[float]()
@@ -504,15 +490,12 @@ def test_a_wrong_key_is_said_until_the_server_knows_it(tmp_path: Path, guarded: 
     assert all("does not work" in line or "works again" in line for line in heard)
 
 
-def test_user_and_password_in_the_address_are_used_and_never_shown(
-    tmp_path: Path, broker: Broker, intake: KeepingIntake
-) -> None:
+def test_user_and_password_in_the_address_are_used_and_never_shown(tmp_path, broker, intake) -> None:
     config = json.loads((broker.folder / "nats.conf").read_text())
     config["accounts"]["hub"]["users"] = [{"user": "hub", "password": "geheim"}]
     del config["no_auth_user"]
     (broker.folder / "nats.conf").write_text(json.dumps(config))
     pid = server_pid(broker)
-    assert pid is not None
     os.kill(pid, signal.SIGHUP)
     eventually(lambda: not accepts(broker, None))
     url = broker.options.url.replace("nats://", "nats://hub:geheim@")
@@ -619,7 +602,7 @@ def test_addresses_of_servers() -> None:
 def test_options_towards_a_higher_hub_have_their_own_names(tmp_path: Path) -> None:
     for option, name in {"nkey": "--up-nkey", "tls_ca": "--up-ca"}.items():
         with pytest.raises(UsageError, match=f"^{name} .*none: cannot be read"):
-            NatsOptions("nats://hub", **{option: tmp_path / "none"}, up=True).check()  # type: ignore[arg-type]
+            NatsOptions("nats://hub", **{option: tmp_path / "none"}, up=True).check()
     with pytest.raises(UsageError, match=r"^--up-cert and --up-key: give both"):
         NatsOptions("nats://hub", tls_cert=tmp_path / "none", up=True).check()
 

@@ -94,7 +94,6 @@ def test_rows_have_the_evidence_of_all_sites(tmp_path: Path) -> None:
     assert row["evidence"]["ports"][0]["port"] == "tcp/22"
     (archived,) = (path for path in tmp_path.rglob("*.cube") if load(path, key=SETTINGS.key).sites == set(both))
     stored = load(archived, key=SETTINGS.key).evidence
-    assert stored is not None
     expected = sample([*both["ams"], *both["fra"]], 4, SIZE, secret_of(SETTINGS.key))
     assert stored.rows[4].tolist() == expected
     assert row["evidence"]["pairs"] == sum(

@@ -180,9 +180,7 @@ def test_an_edge_that_ends_tells_what_still_waits(tmp_path: Path, broker: Broker
     assert said == []
 
 
-def test_pieces_of_another_version_are_not_taken_and_the_hub_says_which_end_to_upgrade(
-    tmp_path: Path, broker: Broker
-) -> None:
+def test_pieces_of_another_version_are_not_taken_and_the_hub_says_which_end_to_upgrade(tmp_path, broker) -> None:
     intake, said = KeepingIntake(tmp_path / "hub"), list[str]()
     receiver = NatsReceiver(broker.options, said.append, cap=broker.cap)
     sent = noise(tmp_path / "sent", "fra", 0, 100)
@@ -338,9 +336,7 @@ def sites_of(intake: KeepingIntake) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_site_that_floods_the_hub_waits_and_the_other_does_not(
-    tmp_path: Path, guarded: Broker, intake: KeepingIntake, clock: FakeTime
-) -> None:
+def test_a_site_that_floods_the_hub_waits_and_the_other_does_not(tmp_path, guarded, intake, clock) -> None:
     """The clock of the quota stands still until the test sets it.
 
     The time of day is the machine's, as that of the edges: otherwise the roster says that their clocks are wrong.
@@ -375,9 +371,7 @@ def test_a_site_that_floods_the_hub_waits_and_the_other_does_not(
     assert not any("fra" in line for line in said)
 
 
-def test_messages_that_are_no_pieces_count_too(
-    tmp_path: Path, guarded: Broker, intake: KeepingIntake, clock: FakeTime
-) -> None:
+def test_messages_that_are_no_pieces_count_too(tmp_path, guarded, intake, clock) -> None:
     quotas = Quotas(Quota(bytes=40 * 4096), Roster(times=clock.source))
     receiver = make_receiver(guarded, quotas=quotas, patience=Patience(pause=0.05))
 

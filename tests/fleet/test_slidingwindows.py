@@ -88,7 +88,6 @@ def last(reports: Iterable[HubReport]) -> dict[Window, Rows]:
     """The rows of the last report of each window, after a check that reports of one number are equal."""
     by_number: dict[tuple[Window, int], Rows] = {}
     for report in reports:
-        assert report.window is not None
         rows = list(report.rows)
         assert by_number.setdefault((report.window, report.revision), rows) == rows
         assert all(row["revision"] == report.revision for row in rows)
@@ -335,7 +334,6 @@ def test_what_is_no_pane_of_the_grid_is_refused(tmp_path: Path):
     send(alone, 0)
     alone.hub.step()
     (report,) = alone.reports  # a window of one pane does not slide
-    assert report.window is not None
     assert report.window.end - report.window.start == SLIDE
 
 

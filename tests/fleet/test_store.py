@@ -26,7 +26,7 @@ from superhosts.fleet.hub import LONGEST_REST, PAST
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
-from superhosts.fleet.store import DATABASE, UNION, Issue, Quarantine, WindowStore
+from superhosts.fleet.store import DATABASE, UNION, Quarantine, WindowStore
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
@@ -89,25 +89,6 @@ def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_repo
 
 
 # What somebody has damaged in the state.
-def test_a_damaged_database_is_set_aside_and_made_again(tmp_path: Path):
-    Node(tmp_path, grace=0.0).step(*three())
-    path = tmp_path / "state" / DATABASE
-    damage_database(path)
-    again = Node(tmp_path, grace=0.0)
-    again.hub.step()
-    (report,) = again.reports
-    assert report.revision > 1
-    assert report.sites == list(SITES)
-    assert content(again.union(0)) == content(union_of(*three()))
-    assert path.with_name(f".{DATABASE}.aside").read_bytes().startswith(b"not a database")
-    assert any("SET ASIDE" in line and str(path) in line for line in again.said)
-    assert again.hub.status()["aside"] == {"count": 1, "last": [str(path)]}
-    third = Node(tmp_path, grace=0.0)
-    third.hub.step()
-    assert third.reports == []
-    assert third.store.ledger(KEY).issued == Issue(report.revision, [path.name for path in again.store.sketches(KEY)])
-
-
 @pytest.mark.parametrize(
     "content", [b"\xff", "", "[]", "[" * 9999, '{"known": ["x"]}', '{"issued": {"revision": true}}', 7]
 )
