@@ -78,9 +78,7 @@ def test_scan_writes_to_it(run: Run, scan: list[Any], toys: list[Toy]) -> None:
     assert toy.status() == {"reports": 2, "rows": 2, "failures": 0, "waiting": 0, "dropped": 0}
 
 
-def test_it_may_fail_and_all_others_have_the_rows_of_all_windows(
-    run: Run, scan: list[Any], toys: list[Toy], tmp_path: Path
-) -> None:
+def test_it_may_fail_and_all_others_have_the_rows_of_all_windows(run, scan, toys, tmp_path) -> None:
     file = tmp_path / "rows.csv"
     for name, said in (
         ("toy:full", "takes no more"),
@@ -107,9 +105,7 @@ def test_errors_name_its_scheme(run: Run, scan: list[Any]) -> None:
     assert "--output carrier-pigeon://roof: unknown scheme; known schemes: " in ended.err
 
 
-def test_a_kind_of_file_is_recognised_by_its_ending_and_named_to_others(
-    run: Run, scan: list[Any], toys: list[Toy], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_of_file_is_recognised_by_its_ending_and_named_to_others(run, scan, toys, monkeypatch) -> None:
     monkeypatch.setattr(registry, "DESTINATIONS", [*DESTINATIONS, ToyFile])
     assert run(*scan, "--json", "-o", "rows.toy").status == 0
     assert [(toy.name, len(toy.reports)) for toy in toys] == [("rows.toy", 2)]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -69,7 +66,7 @@ class Disk:
     def __init__(self, inner: AppendedFile | ParquetFolder) -> None:
         self.is_full = True
         self._inner, self._write = inner, inner._write
-        inner._write = self.write  # type: ignore[method-assign]
+        inner._write = self.write
 
     def write(self, report: Report) -> None:
         if self.is_full:
@@ -115,7 +112,7 @@ def test_a_write_that_hangs_is_waited_for_once(tmp_path: Path) -> None:
         assert opened.wait(DEADLINE)
         write(report)
 
-    inner._write = hang  # type: ignore[method-assign]
+    inner._write = hang
     file = patient(inner, path, patience=0.01, queue=tmp_path / "queue")
     for number in range(4):
         file.write(report(number))  # returns
@@ -169,9 +166,7 @@ def test_a_report_that_waits_and_is_handed_in_again_is_written_once(tmp_path: Pa
 
 @pytest.mark.parametrize("is_of_earlier_version", [False, True])
 @pytest.mark.parametrize("done", [0, 1, 40, 60, "all"])
-def test_an_append_that_was_cut_by_a_kill_is_finished_or_undone(
-    tmp_path: Path, done: int | str, is_of_earlier_version: bool
-) -> None:
+def test_an_append_that_was_cut_by_a_kill_is_finished_or_undone(tmp_path, done, is_of_earlier_version) -> None:
     """The state on disk after a kill at any byte of an append, whose report waits in the queue."""
     path = tmp_path / "rows.jsonl"
     options: dict[str, Any] = {"queue": tmp_path / "queue", "once": True}
@@ -201,43 +196,6 @@ def test_an_append_that_was_cut_by_a_kill_is_finished_or_undone(
     after.write(report(2))
     wait_for(lambda: after.status()["waiting"] == 0, "all is written")
     assert hosts_in(path) == hosts_of(report(0), report(1), report(2))
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from superhosts.core.pairs import Window
-from superhosts.output.report import Report
-from superhosts.output.destination import RunKind
-from superhosts.output.delivery import FORMAT, QUEUE, DeliveryOptions
-from superhosts.output.files import AppendedFile
-from superhosts.output.files import PatientFile
-path, first = Path(sys.argv[1]), int(sys.argv[2])
-file = PatientFile(AppendedFile(path, RunKind(endless=True)), path, DeliveryOptions(queue=path.parent / "q", once=True))
-for number in range(first, 10**6):
-    rows = [{"host": f"{number}-{part}"} for part in range(3)]
-    file.write(Report(rows=rows, window=Window(number, number + 1)))
-    print(number, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_rows_are_in_the_file_once_however_often_the_process_is_killed(tmp_path: Path) -> None:
-    """The caller hands in the report again that it had not noted as done, as a hub does."""
-    path, first = tmp_path / "rows.jsonl", 0
-    for _ in range(6):
-        command = [sys.executable, "-c", KILLED, str(path), str(first)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for _ in range(3):
-                first = int(process.stdout.readline()) + 1  # reports before this one are noted
-            process.send_signal(signal.SIGKILL)
-            process.wait(DEADLINE)
-    file = lines(path, queue=tmp_path / "q", once=True)
-    wait_for(lambda: file.status()["waiting"] == 0, "what waited is written")
-    found = hosts_in(path)
-    assert found == [f"{number}-{part}" for number in range(len(found) // 3) for part in range(3)]
-    assert len(found) // 3 >= first
 
 
 def test_a_journal_that_cannot_be_written_is_waited_for(tmp_path: Path) -> None:

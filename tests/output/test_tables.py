@@ -40,7 +40,7 @@ class Screen:
         console: Console = OutputConsole(self._stream)
         if width is not None:
             terminal = {"force_terminal": True, "color_system": None, "width": width}
-            console = Console(file=self._stream, soft_wrap=True, highlight=False, **terminal)  # type: ignore[arg-type]
+            console = Console(file=self._stream, soft_wrap=True, highlight=False, **terminal)
         self.table = Terminal(console, RunKind(**run))
 
     def write(self, *rows: Row, window: Window | None = FIRST, **fields: Any) -> None:
@@ -173,9 +173,7 @@ def test_many_windows_are_one_table() -> None:
 
 
 @pytest.mark.parametrize("run", [{"endless": True}, {"many_windows": True}])
-def test_rows_appear_at_once_where_windows_come_one_by_one_and_a_new_column_has_a_new_header(
-    run: dict[str, Any],
-) -> None:
+def test_rows_appear_at_once_where_windows_come_one_by_one_and_a_new_column_has_a_new_header(run) -> None:
     screen = Screen(**run)
     screen.write(row())
     assert len(screen.lines) == 2

@@ -184,10 +184,7 @@ def test_logs_and_mail_say_what_happened(tmp_path: Path) -> None:
     assert [message.rpartition("] ")[2] for message in messages] == SENTENCES
     assert [message.split('event="')[1].split('"')[0] for message in messages] == ["opened", "grown", "closed"]
     assert [mail["Subject"] for mail in mails] == [f"{sentence} at ams" for sentence in SENTENCES]
-    assert all(
-        sentence in mail.get_body().get_content()  # type: ignore[union-attr]
-        for mail, sentence in zip(mails, SENTENCES, strict=True)
-    )
+    assert all(sentence in mail.get_body().get_content() for mail, sentence in zip(mails, SENTENCES, strict=True))
 
 
 def test_open_alerts_are_repeated_and_closed_ones_are_not(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 import packets
+from commands import Run
 from needs import needed
 from netns import namespace
 from places import ROOT
@@ -262,49 +262,13 @@ def test_watch_counts_packets_by_reason_and_windows_and_alerts(tmp_path: Path) -
         assert watch.end(signal.SIGTERM) == 128 + signal.SIGTERM
 
 
-@pytest.mark.slow
-def test_a_destination_that_hangs_shows_its_queue(tmp_path: Path) -> None:
-    """And never its address, which may hold a secret."""
-    capture = write(tmp_path / "a.pcap", three_windows())
-    (tmp_path / "captures").mkdir()
-    shutil.move(capture, tmp_path / "captures")
-    (tmp_path / "secret").write_text(f"webhook+http://127.0.0.1:{free_port()}/hooks/T0KEN\n")
-    (tmp_path / "secret").chmod(0o600)
-    arguments = ["--window", "5m", "--output", f"@{tmp_path / 'secret'}", "--threshold", "1000"]
-    watch = Node(tmp_path / "watch.log", "watch", str(tmp_path / "captures"), *arguments, "--metrics", ":0")
-    labels = {"purpose": "rows", "kind": "webhook+http", "number": "1"}
-    with ending(watch):
-        watch.start()
-        wait_for(lambda: scrape(watch).of("destination_queued", **labels) == 2, lambda: watch.words)
-        text = ask(f"{endpoint(watch)}/metrics").text
-        found = samples_of(text)
-        assert "T0KEN" not in text
-        assert found.of("destination_queued_bytes", **labels) > 0
-        assert found.of("destination_sent_total", **labels) == found.of("destination_dropped_total", **labels) == 0
-        wait_for(lambda: scrape(watch).of("destination_failed_total", **labels) > 0, lambda: watch.words)
-
-
-@pytest.mark.slow
-def test_without_the_package_one_line_says_what_to_install(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['prometheus_client'] = None; from superhosts.cli import main; main()"
+def test_without_the_package_one_line_says_what_to_install(run: Run, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.chdir(tmp_path)
     why = "--metrics needs packages that are not installed: pip install 'superhosts[metrics]'"
     for words in ("edge . --site ams --to link --spool spool", "hub --from link --state state", "watch ."):
-        line = [sys.executable, "-c", code, *words.split(), "--metrics", ":0"]
-        done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
-        assert (done.returncode, done.stderr) == (2, f"superhosts: {why}\n")
-        assert list(tmp_path.iterdir()) == []
-
-
-def test_a_port_that_is_taken_is_an_error_of_one_line(fleet: Fleet, tmp_path: Path) -> None:
-    place = endpoint(fleet.hub).removeprefix("http://")
-    watch = Node(tmp_path / "watch.log", "watch", str(tmp_path), "--metrics", place)
-    with ending(watch):
-        watch.start()
-        assert watch.process is not None
-        assert watch.process.wait(600) == 4
-    assert watch.words.splitlines()[-1] == (
-        f"superhosts: --metrics {place}: cannot listen there: Address already in use"
-    )
+        assert run(*words.split(), "--metrics", ":0") == (2, "", f"superhosts: {why}\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

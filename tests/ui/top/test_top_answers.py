@@ -49,7 +49,7 @@ def answers() -> dict[str, Any]:
         "sites": view.list_sites(),
         "unmute": {"unmuted": True},
     }
-    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(found))
 
 
 def draw(found: dict[str, Any]) -> Iterator[Text]:

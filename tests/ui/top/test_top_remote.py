@@ -132,7 +132,7 @@ def test_other_answers() -> None:
 def test_redirects_are_not_followed() -> None:
     """The token is for the address that was given."""
     view, asked = make_view(), []
-    view.summary = lambda: asked.append(1)  # type: ignore[method-assign,func-returns-value,assignment,return-value]
+    view.summary = lambda: asked.append(1)
     with serving(view) as web, answering(302, b"", f"{web.url}api/summary") as address:
         with pytest.raises(UsageError, match="302"):
             RemoteFeed(address, "secret").summary()
@@ -152,8 +152,8 @@ def test_the_past_of_a_host_may_take_as_long_as_the_other_side_lets_it(monkeypat
     monkeypatch.setattr("superhosts.ui.top.feed.TIMEOUT", 0.2)
     view = make_view(3)
     host, windows = view.host, view.windows()
-    view.host = lambda *asked: time.sleep(0.6) or host(*asked)  # type: ignore[method-assign,func-returns-value]
-    view.windows = lambda: time.sleep(0.6) or windows  # type: ignore[method-assign,func-returns-value]
+    view.host = lambda *asked: time.sleep(0.6) or host(*asked)
+    view.windows = lambda: time.sleep(0.6) or windows
     with serving(view) as web:
         feed = RemoteFeed(web.url)
         assert len(feed.host("10.20.4.17")["points"]) == 3

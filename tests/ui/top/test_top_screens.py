@@ -265,8 +265,8 @@ async def test_the_page_of_a_host_follows_its_newest_window() -> None:
 async def test_sketches_are_asked_for_a_host_once_a_window() -> None:
     view, asked = make_view(3), []
     summary, host = view.summary, view.host
-    view.summary = lambda: summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
-    view.host = lambda name: asked.append(name) or host(name)  # type: ignore[assignment,func-returns-value]
+    view.summary = lambda: summary() | {"can": {"ask": True}}
+    view.host = lambda name: asked.append(name) or host(name)
     app = TopApp(view)
     async with driven(app) as pilot:
         await press(pilot, "enter")
@@ -338,7 +338,7 @@ async def test_a_link_that_is_lost_is_told_and_the_last_window_stays() -> None:
             raise error
         return plain()
 
-    view.summary = summary  # type: ignore[method-assign]
+    view.summary = summary
     app = TopApp(view)
     async with driven(app) as pilot:
         before = hosts(app)
@@ -363,9 +363,7 @@ async def test_an_empty_view_waits_for_its_first_window() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by_hand", [False, True])
-async def test_a_host_that_cannot_be_asked_is_told_and_asked_again(
-    by_hand: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_host_that_cannot_be_asked_is_told_and_asked_again(by_hand, monkeypatch) -> None:
     monkeypatch.setattr(program, "RETRY", 1e6 if by_hand else 0.1)
     view, asked, is_busy = make_view(), [], True
     summary, plain = view.summary, view.host
@@ -376,8 +374,8 @@ async def test_a_host_that_cannot_be_asked_is_told_and_asked_again(
             raise BusyError("other questions are being answered")
         return plain(name)
 
-    view.summary = lambda: summary() | {"can": {"ask": True}}  # type: ignore[method-assign]
-    view.host = host  # type: ignore[assignment]
+    view.summary = lambda: summary() | {"can": {"ask": True}}
+    view.host = host
     app = TopApp(view)
     async with driven(app) as pilot:
         await press(pilot, "enter")
@@ -410,7 +408,7 @@ async def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.Mo
             raise failures.pop()
         return plain()
 
-    view.list_sites = list_sites  # type: ignore[method-assign]
+    view.list_sites = list_sites
     app = TopApp(view)
     async with driven(app) as pilot:
         await press(pilot, "h")
@@ -462,7 +460,7 @@ async def test_ten_thousand_hosts_are_drawn_a_screenful_at_a_time(monkeypatch: p
 def test_windows_are_listed_again_only_when_something_has_changed() -> None:
     view, asked = make_view(3), []
     plain = view.windows
-    view.windows = lambda: asked.append(1) or plain()  # type: ignore[method-assign,func-returns-value]
+    view.windows = lambda: asked.append(1) or plain()
     first = look(view, None, NOTHING)
     assert look(view, None, first).windows == first.windows
     assert len(asked) == 1

@@ -135,13 +135,6 @@ def test_an_input_that_cannot_be_read_is_told_and_is_the_status(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_an_interface_that_does_not_exist_is_an_error() -> None:
-    with Top("live:nosuch0") as top:
-        assert top.ends() != 0
-        assert "nosuch0" in top.text
-
-
-@pytest.mark.slow
 def test_a_web_address(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     with serving(make_view(3), token="secret") as web:

@@ -192,7 +192,6 @@ def test_a_window_is_asked_again_when_another_site_adds_to_it(archive: Path) -> 
     save(archive / "day" / "2-frank.cube", "frank", NOON + 2 * LENGTH)
     filling.fill()
     newest = board.newest
-    assert newest is not None
     assert (board.version, newest.sites) == (version + 1, ("ams", "frank"))
     assert {point.host: point.peers for point in newest.points}["10.0.0.1"] == about(600)
 

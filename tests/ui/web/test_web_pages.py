@@ -84,7 +84,6 @@ def hosts(page: Page) -> list[str]:
 
 def names(shown: Shown) -> list[str]:
     newest = shown.board.newest
-    assert newest is not None
     return [str(each["host"]) for each in newest.rows]
 
 
@@ -100,7 +99,6 @@ def test_the_first_page_shows_the_newest_window(visit: Visit, shown: Shown) -> N
     assert first.locator("svg rect.range").count() == 1
     assert "resolver-1" in first.inner_text()
     label = page.locator(".plot").first.get_attribute("aria-label")
-    assert label is not None
     assert label.startswith("Super hosts in 24 windows: between")
 
 
@@ -195,9 +193,7 @@ def test_a_new_window_appears_and_nothing_jumps(visit: Visit, shown: Shown) -> N
 def test_a_link_that_is_pressed_while_a_window_comes_is_followed(visit: Visit, shown: Shown) -> None:
     page = visit.open()
     link = page.wait_for_selector(".hosts tbody a")
-    assert link is not None
     host, place = link.inner_text(), link.bounding_box()
-    assert place is not None
     page.mouse.move(place["x"] + 5, place["y"] + place["height"] / 2)
     page.mouse.down()
     shown.add([*rows_of(23), row("10.200.0.1", 90_000, 24)])
@@ -291,7 +287,6 @@ def test_the_filter_is_that_of_the_terminal(visit: Visit) -> None:
 
 def _rows(shown: Shown) -> list[dict]:
     newest = shown.board.newest
-    assert newest is not None
     return list(newest.rows)
 
 
@@ -389,7 +384,7 @@ def test_windows_whose_rows_are_not_kept(visit: Visit, shown: Shown) -> None:
     for point, is_reported in zip(found["points"][-3:], (True, False, None), strict=True):
         point["reported"] = is_reported
     found["notes"] = [f"2 windows cannot be read: {MARKUP}."]
-    shown.view.host = lambda *_: found  # type: ignore[method-assign]
+    shown.view.host = lambda *_: found
     page = visit.open("host/10.2.7.66")
     page.wait_for_selector("text=All windows")
     rows = page.locator("section:has(caption:text('All windows')) tbody tr").all_inner_texts()
@@ -423,7 +418,7 @@ class Slow:
 
 def test_a_page_does_not_wait_for_the_one_before(visit: Visit, shown: Shown) -> None:
     slow = Slow(shown.view.host)
-    shown.view.host = slow  # type: ignore[method-assign]
+    shown.view.host = slow
     page = opened(visit)
     page.click("text=10.2.7.66")
     assert slow.asked.wait(60)
@@ -436,7 +431,7 @@ def test_a_page_does_not_wait_for_the_one_before(visit: Visit, shown: Shown) -> 
 def test_a_late_answer_does_not_show_another_window(visit: Visit, shown: Shown) -> None:
     window = shown.view.window
     slow = Slow(window)
-    shown.view.window = lambda *span: window() if span == (None, None) else slow(*span)  # type: ignore[method-assign]
+    shown.view.window = lambda *span: window() if span == (None, None) else slow(*span)
     page = visit.open()
     page.wait_for_selector("text=13:55 – 14:00 UTC")
     page.keyboard.press("[")
@@ -453,7 +448,7 @@ def test_a_late_answer_does_not_show_another_time(visit: Visit, shown: Shown) ->
     page = visit.open("host/10.2.7.66")
     page.wait_for_selector("text=All windows")
     answers = [slow, lambda *given: {**host(*given), "name": "of the second question"}]
-    shown.view.host = lambda *given: answers.pop(0)(*given)  # type: ignore[method-assign]
+    shown.view.host = lambda *given: answers.pop(0)(*given)
     page.get_by_role("button", name="Last week").click()
     assert slow.asked.wait(60)
     page.get_by_role("button", name="All", exact=True).click()
@@ -485,7 +480,7 @@ def test_sketches_are_asked_with_another_threshold(visit: Visit) -> None:
 def test_what_is_left_out_of_an_answer_is_told(visit: Visit, shown: Shown) -> None:
     answer = shown.view.ask
     more = {"notes": ["Some sketches are older."], "hosts": 12_000}
-    shown.view.ask = lambda question: answer(question) | more  # type: ignore[method-assign]
+    shown.view.ask = lambda question: answer(question) | more
     page = visit.open("ask")
     page.get_by_label("Peers, at least").fill("1000")
     page.get_by_role("button", name="Ask").click()
@@ -568,7 +563,6 @@ def test_buttons_stay_while_nothing_changes(visit: Visit, shown: Shown) -> None:
     page = visit.open("alerts")
     page.wait_for_selector(".link.up")
     button = page.wait_for_selector("button:text('Unmute')")
-    assert button is not None
     with page.expect_response("**/api/alerts"):
         shown.board.touch()
     with page.expect_response("**/api/alerts"):  # by then the page has taken the answer before
@@ -603,7 +597,6 @@ def test_a_page_that_stays_open_keeps_as_many_windows_as_the_server(browser: Bro
         view.board.write(report(MOST_WINDOWS, [row("10.0.0.1", 2000, 1), row("10.0.0.2", 2000, 1)]))
         page.wait_for_selector('.plot[aria-label*="between 1 and 2"]')
         label = page.locator(".plot").first.get_attribute("aria-label")
-        assert label is not None
         assert label.startswith("Super hosts in 2,016 windows")
 
 

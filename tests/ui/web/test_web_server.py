@@ -483,7 +483,6 @@ def test_many_changes_become_few_events() -> None:
     with serving(view) as web:
         stream = Stream(web)
         assert stream.next()["changed"] == 0
-        assert web._changes._loop is not None
         for number in range(200):
             view.board.write(report(number, []))
             woken = threading.Event()  # the loop has had its turn: without a pause it would have sent an event
@@ -510,7 +509,6 @@ def test_there_is_a_limit_of_viewers_also_if_they_come_at_once(monkeypatch: pyte
     monkeypatch.setattr(app, "MOST_VIEWERS", 10)
     with contextlib.ExitStack() as held, serving(empty_view()) as web:
         clients = [held.enter_context(socket.create_connection(web.place, timeout=120)) for _ in range(40)]
-        assert web._changes._loop is not None
         sent, taken = threading.Event(), threading.Event()
         web._changes._loop.call_soon_threadsafe(lambda: [taken.set(), sent.wait(60)])  # meanwhile all requests come
         assert taken.wait(60)
@@ -557,14 +555,13 @@ def test_a_question_that_fails_is_not_kept() -> None:
             raise answer
         return answer
 
-    view.windows = windows  # type: ignore[method-assign]
+    view.windows = windows
     with serving(view) as web:
         assert ask(web, "/api/windows").status == 400
         assert ask(web, "/api/windows").status == 200
 
 
 def test_busy_sketches_are_told(web: WebServer, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown.view.folder is not None
     monkeypatch.setattr(type(shown.view.folder).ask, "__defaults__", (0.01, 60.0))
     with shown.view.folder._turn(60.0):
         found = ask(web, "/api/ask?threshold=100")
@@ -574,7 +571,7 @@ def test_busy_sketches_are_told(web: WebServer, shown: Shown, monkeypatch: pytes
 
 def test_an_error_that_nobody_expects_is_told_and_nothing_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     view, told = empty_view(), []
-    view.list_sites = lambda: 1 / 0  # type: ignore[method-assign]
+    view.list_sites = lambda: 1 / 0
     web = WebServer(view, Access(Place("127.0.0.1", 0)), told.append)
     try:
         assert ask(web, "/api/sites").status == 500
@@ -594,7 +591,7 @@ def test_an_error_that_nobody_expects_is_told_and_nothing_ends(monkeypatch: pyte
 def test_it_closes_while_a_question_runs() -> None:
     """The question is abandoned, and whoever has asked is told."""
     view, asked, free, found = empty_view(), threading.Event(), threading.Event(), []
-    view.host = lambda *_: (asked.set(), free.wait(600))  # type: ignore[assignment]
+    view.host = lambda *_: (asked.set(), free.wait(600))
     with serving(view) as web:
         viewer = threading.Thread(target=lambda: found.append(ask(web, "/api/host?host=10.0.0.1")))
         viewer.start()
@@ -649,7 +646,6 @@ def test_the_work_never_waits_for_a_viewer_that_does_not_read() -> None:
     view = empty_view()
     with serving(view) as web:
         stuck, free = threading.Event(), threading.Event()
-        assert web._changes._loop is not None
         web._changes._loop.call_soon_threadsafe(lambda: (stuck.set(), free.wait(60)))
         assert stuck.wait(60)
         for number in range(100):
