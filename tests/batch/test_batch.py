@@ -142,9 +142,7 @@ def packets_read(err: str) -> str:
         ),
     ],
 )
-def test_the_same_sketches_and_rows_as_one_scan(
-    run: Run, cluster: Any, captures: Path, tmp_path: Path, options: list[str]
-) -> None:
+def test_the_same_sketches_and_rows_as_one_scan(run, cluster, captures, tmp_path, options) -> None:
     one = run("scan", *captures.iterdir(), *SMALL, *options, "--json", "--save", tmp_path / "one")
     address = ["--scheduler", cluster.scheduler_address]
     target = ["--save", tmp_path / "many", "--counters", tmp_path / "counters.json"]
@@ -196,19 +194,6 @@ def test_packets_that_come_late_are_kept(run: Run, cluster: Any, tmp_path: Path)
     assert packets_read(ended.err) == f"{many + 3320:,}"
     pairs = [sum(entry["pairs"] for entry in sh.load(path).entries) for path in sorted((tmp_path / "s").iterdir())]
     assert pairs == [1320, many, 2000]
-
-
-@pytest.mark.slow
-def test_what_is_saved_already_stays(run: Run, cluster: Any, captures: Path, tmp_path: Path) -> None:
-    """As in a scan, the same window and site from two runs become one sketch, and a third run changes nothing."""
-    names = sorted(captures.iterdir())
-    address = ["--scheduler", cluster.scheduler_address, "--quiet"]
-    run("scan", *names, *SMALL, "--quiet", "--save", tmp_path / "whole")
-    for half in (names[:5], names[5:], names[5:]):
-        assert run("batch", *half, *SMALL, *address, "--save", tmp_path / "halves").status == 0
-    whole, halves = saved(tmp_path / "whole"), saved(tmp_path / "halves")
-    assert {name: (w[0], w[3]) for name, w in whole.items()} == {name: (h[0], h[3]) for name, h in halves.items()}
-    assert all(len(entries) == 2 * len(whole[name][2]) for name, (_, _, entries, _) in halves.items())
 
 
 # Killed processes
@@ -270,7 +255,7 @@ def test_a_worker_that_is_killed_at_work(run: Run, mortal_cluster: Any, captures
             os.kill(os.getpid(), signal.SIGKILL)
 
         if task.kind == "fold" and task.names[0].endswith("dump.pcap7") and not note.exists():
-            Sketch.save = halt  # type: ignore[method-assign]
+            Sketch.save = halt
         return run_task(task, threads)
 
     direct = Direct(mortal_cluster, captures, tmp_path, caught, task_size=1)
@@ -313,9 +298,7 @@ def is_idle(cluster: Any) -> bool:
 
 
 @pytest.mark.slow
-def test_a_client_that_is_killed_goes_on_when_started_again(
-    run: Run, cluster: Any, captures: Path, tmp_path: Path
-) -> None:
+def test_a_client_that_is_killed_goes_on_when_started_again(run, cluster, captures, tmp_path) -> None:
     run("scan", *captures.iterdir(), *SMALL, "--json", "--save", tmp_path / "one")
     common = ["batch", captures, *SMALL, "--save", tmp_path / "many", "--scheduler", cluster.scheduler_address]
     work = tmp_path / "many.work"
@@ -513,9 +496,7 @@ def test_an_input_that_failed_is_tried_again(run: Run, cluster: Any, tmp_path: P
 
 
 @pytest.mark.slow
-def test_progress_on_a_terminal(
-    run: Run, cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_on_a_terminal(run, cluster, captures, tmp_path, monkeypatch) -> None:
     common = ["batch", captures, *SMALL, "--save", tmp_path / "s", "--scheduler", cluster.scheduler_address]
     monkeypatch.setenv("TERM", "xterm")
     for quiet in ([], ["--quiet"]):
@@ -630,9 +611,7 @@ def test_workers_that_cannot_do_it(run: Run, captures: Path, tmp_path: Path) -> 
             wait_for(lambda: not own.scheduler.workers, "the end of the worker")
 
 
-def test_a_folder_that_workers_do_not_see(
-    cluster: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_workers_do_not_see(cluster, captures, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # The workers are elsewhere: to them, a path in this folder is another place.
     (tmp_path / "w").mkdir()
     with connect(cluster.scheduler_address, timeout=DEADLINE) as client:

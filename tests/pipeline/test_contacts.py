@@ -72,7 +72,6 @@ class Given(Source):
 
     def again(self) -> Source:
         for batch in (batch for block in self._blocks for batch in block):
-            assert batch.details is not None
             batch.details[:] &= np.uint64((1 << 56) - 1)  # without what the first reading has found out
         return Given(self._blocks)
 
@@ -104,7 +103,7 @@ def some_packets(count: int, seed: int = 1) -> list[Packet]:
 
 
 def scan(blocks: list[PacketBlock], **settings: object) -> list[sh.SuperHost]:
-    run = Scan([Given(blocks)], Settings(window="all", top=1000, **settings))  # type: ignore[arg-type]
+    run = Scan([Given(blocks)], Settings(window="all", top=1000, **settings))
     return [row for window in run for row in window]
 
 
@@ -122,7 +121,7 @@ def turned(pairs: list[tuple[int, int, int | None]]) -> list[tuple[int, int, int
 
 
 def as_counts(rows: list[sh.SuperHost], direction: str) -> dict[int, int]:
-    found = {int(row.host): row.peers for row in rows if row.direction == direction}  # type: ignore[call-overload]
+    found = {int(row.host): row.peers for row in rows if row.direction == direction}
     assert all(row.exact for row in rows)
     return found
 
@@ -242,7 +241,7 @@ def test_filters() -> None:
         for each in packets
         if each.protocol in (6, 17) and each.ports and {*each.ports} & {443, 5000, 5001}
     ]
-    assert {int(row.host): row.peers for row in rows} == counted(wanted)  # type: ignore[call-overload]
+    assert {int(row.host): row.peers for row in rows} == counted(wanted)
     unknown = sum(each.protocol is None or (each.protocol in (6, 17) and each.ports is None) for each in packets)
     assert run.counters.unknown_details == unknown
     same = sum(
@@ -321,14 +320,13 @@ def test_the_order_of_time_counts_in_a_second_reading(order: int) -> None:
     options = RunOptions(revises=True, limits=Limits(packets=200))
     windows = list(Scan([left, right][::order], settings, options))
     assert [window.revision for window in windows] == [1, 1, 2]
-    assert [(int(row.host), row.peers) for row in windows[-1]] == [(7, 2000)]  # type: ignore[call-overload]
+    assert [(int(row.host), row.peers) for row in windows[-1]] == [(7, 2000)]
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=50), st.booleans())
 def test_any_details_are_judged(values: list[int], wide: bool) -> None:
     packets = [Packet(i % 3, i % 5) for i in range(len(values))]
     batch = batch_of(packets, 6 if wide else 4)
-    assert batch.details is not None
     batch.details[:] = np.array(values, np.uint64) & np.uint64((1 << 56) - 1)
     unknown = Conversations(size=1 << 12).judge([batch])
     marked = batch.details & np.uint64(OPENED | ANSWERS | ANSWERED) != 0
@@ -357,7 +355,7 @@ def test_few_openings_are_taken_for_answers() -> None:
 
 
 def sketch_of(packets: list[Packet], **settings: object) -> Sketch:
-    chosen = Settings(window="all", peers=("unanswered",), **settings)  # type: ignore[arg-type]
+    chosen = Settings(window="all", peers=("unanswered",), **settings)
     return next(iter(Scan([Given([(batch_of(packets),)])], chosen))).sketch
 
 
@@ -372,9 +370,7 @@ def test_unanswered_contacts_of_estimates() -> None:
     part = Part(4, "inner", "unanswered")
     (row,) = sketch.collect(lambda _, detector: detector.super_hosts(5000), [part])
     assert not row.exact
-    assert row.peers is not None
     assert abs(row.peers - 12_000) < 600
-    assert row.peers_high is not None
     assert row.peers_low < 12_000 < row.peers_high
     assert row.peers_high - row.peers_low < 2_000
     assert not len(sketch.collect(lambda _, detector: detector.super_hosts(15_000), [part]))
@@ -388,7 +384,6 @@ def test_sketches_of_contacts_are_saved_and_merged(tmp_path: Path) -> None:
     assert sorted(united.parts) == sorted(parts)
     detector = Unanswered(united.parts[parts[0]], united.parts[parts[1]])
     (row,) = detector.super_hosts(500)
-    assert row.peers is not None
     assert abs(row.peers - 1000) < 150
     assert detector.top(3)[0].host == row.host
 
@@ -396,7 +391,7 @@ def test_sketches_of_contacts_are_saved_and_merged(tmp_path: Path) -> None:
 def test_what_is_counted_or_filtered_keeps_sketches_apart(tmp_path: Path) -> None:
     packets = many(100, 0) + [Packet(7, 1000 + i, 6, (5, 81), 2) for i in range(20)]
     for name, options in (("80", {"port": ("80",)}), ("81", {"port": ("81",)}), ("ports", {"count": "ports"})):
-        settings = Settings(window="all", **options)  # type: ignore[arg-type]
+        settings = Settings(window="all", **options)
         window = next(iter(Scan([Given([(batch_of(packets),)])], settings)))
         window.sketch.save(tmp_path / f"{name}.cube")
     ports = load(tmp_path / "ports.cube")

@@ -207,7 +207,7 @@ def test_any_number_of_threads_yields_the_same_steps(overlap: int, tmp_path: Pat
             except SuperhostsError as error:
                 told.append(str(error))
 
-        sources = open_inputs(paths, lambda error, told=told: told.append(str(error)), on_warning=told.append)  # type: ignore[misc]
+        sources = open_inputs(paths, lambda error, told=told: told.append(str(error)), on_warning=told.append)
         steps = Interleaver(sources, attempt=tried, stopped=lambda: False, threads=threads)
         seen.append(([described(step) for step in steps], told, [source.counters for source in sources]))
     assert len(seen[0][0]) >= 9

@@ -51,7 +51,7 @@ def pairs_of(network: Network, batch: PacketBatch, *parts: Part) -> list[set[tup
 
 def whole(family: int, **options: object) -> Network:
     """Return a network whose IPv6 hosts are full addresses, so that both families behave alike."""
-    return Network(INNER[family], ipv6_prefix=128, **options)  # type: ignore[arg-type]
+    return Network(INNER[family], ipv6_prefix=128, **options)
 
 
 def plainly(
@@ -108,9 +108,7 @@ def plainly(
         ),
     ],
 )
-def test_hosts_and_peers_agree_with_plain_python(
-    family: int, inner: tuple, exclude: tuple, special: str, prefixes: tuple[int, int]
-) -> None:
+def test_hosts_and_peers_agree_with_plain_python(family, inner, exclude, special, prefixes) -> None:
     addresses = (*HOME[family], *AWAY[family], *SPECIAL[family], *ORDINARY[family])
     ends = list(itertools.product(addresses, repeat=2))
     parts = [Part(family, side, way) for side in ("inner", "outer") for way in ("any", "out", "in")]
@@ -255,7 +253,7 @@ def test_invalid_options_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"inner": ["@empty"]}, "contains no prefix"),  # and does not make everybody a host
     ):
         with pytest.raises(UsageError, match=words):
-            Network(**options)  # type: ignore[arg-type]
+            Network(**options)
 
 
 # Formatting of hosts

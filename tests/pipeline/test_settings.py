@@ -64,7 +64,7 @@ def test_memory_and_panes() -> None:
 
 
 def test_the_usual_threshold() -> None:
-    peers = [Settings(**options).selection.threshold for options in ({}, {"top": 5}, {"top": 5, "threshold": 10})]  # type: ignore[arg-type]
+    peers = [Settings(**options).selection.threshold for options in ({}, {"top": 5}, {"top": 5, "threshold": 10})]
     assert peers == [1024, None, 10]
 
 
@@ -76,7 +76,7 @@ def test_filters_in_words() -> None:
         ({"proto": ("99",), "port": ("0",), "tunnels": "both"}, "99 port 0 tunnels both"),
         ({"tunnels": "outer"}, ""),
     ):
-        assert {part.filter for part in Settings(**options).parts} == {words}  # type: ignore[arg-type]
+        assert {part.filter for part in Settings(**options).parts} == {words}
     long = {Settings(port=tuple(map(str, range(start, 65536, 2)))).filter for start in (0, 1, 3)}
     assert [len(words) for words in long] == [17, 17, 17]  # short, and different
 

@@ -171,7 +171,6 @@ class Plain:
                 if not self.held or sum(map(len, self.held.values())) < settle:
                     return
                 self.open(min(self.held))
-            assert self.current is not None
             if sum(len(names) for window, names in self.held.items() if window > self.current) < settle:
                 return
             for window in sorted(w for w in self.held if w < self.current):
@@ -263,9 +262,7 @@ def test_empty_windows_come_in_their_place_and_once() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60)), max_size=60), st.integers(1, 50), st.integers(1, 12)
 )
-def test_any_traffic_and_clock_keep_the_order_and_lose_nothing(
-    steps: list[tuple[int, int]], length: int, settle: int
-) -> None:
+def test_any_traffic_and_clock_keep_the_order_and_lose_nothing(steps, length, settle) -> None:
     run, plain = Run(length, settle=settle, gaps=4), Run(length, settle=settle)
     for time, back in steps:
         for one in (run, plain):
@@ -594,7 +591,7 @@ def test_the_earliest_window_is_the_one_that_the_traffic_has_gone_back_to() -> N
     assert run.jumps == []  # not yet
     assert run.windows.earliest() == Window(NOON, NOON + LENGTH)
     run.push(steady(NOON + HOUR + 900 * SECOND, 5))
-    assert run.windows.earliest() > Window(NOON, NOON + LENGTH)  # type: ignore[operator]
+    assert run.windows.earliest() > Window(NOON, NOON + LENGTH)
 
 
 @pytest.mark.parametrize("direction", [1, -1])
@@ -634,25 +631,8 @@ TIMES = st.lists(
 
 
 @given(TIMES, st.integers(1, 60), st.integers(1, 12))
-def test_windows_that_open_again_hold_what_grouping_by_time_gives(
-    blocks: list[list[int]], length: int, settle: int
-) -> None:
+def test_windows_that_open_again_hold_what_grouping_by_time_gives(blocks, length, settle) -> None:
     """Where no time is a stray: all within a year, or all believed."""
     run = Run(length, settle=settle, reopens=True).push(*([time % 10**6 for time in block] for block in blocks))
     assert run.finish().by_start() == grouped(run.times, length)
     assert run.lost == (0, 0)
-
-
-@pytest.mark.slow
-def test_random_jumps_in_steady_traffic_cost_nothing() -> None:
-    """Set again and again, by anything from minutes to years, for at least as long as it takes to be believed."""
-    for seed in range(10):
-        chance = random.Random(seed)
-        run, now, off = live(gaps=12), NOON, 0
-        for _ in range(12):
-            off = chance.choice([0, 0, HOUR, -HOUR, 7 * 60 * SECOND, DAY, -2 * YEAR, 5 * YEAR])
-            run.wall = now + chance.choice([0, off])
-            seconds = chance.randrange(60, 900)
-            run.push(steady(now + off, seconds), size=chance.choice([1, 33, 500]))
-            now += seconds * SECOND
-        whole(run)
