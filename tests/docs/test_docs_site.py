@@ -1,4 +1,4 @@
-"""The documentation builds as a site: offline, without a broken link, with every page, and as the Markdown means it."""
+"""The documentation builds as a site: offline, every link right, every page as its Markdown means it; pictures too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from markdown_it import MarkdownIt
@@ -133,3 +135,23 @@ def test_pictures_are_what_the_program_draws() -> None:
     )
     for name, drawn in json.loads(ended.stdout).items():
         assert (DOCS / "images" / name).read_text("utf-8") == drawn, "python docs/images/draw.py draws it anew"
+
+
+def test_the_overview_is_what_its_script_draws() -> None:
+    drawn = runpy.run_path(str(DOCS / "images" / "overview.py"))["picture"]()
+    assert (DOCS / "images" / "overview.svg").read_text(encoding="utf-8") == drawn
+    root = ElementTree.fromstring(drawn)
+    width, height = map(float, root.attrib["viewBox"].split()[2:])
+    places = [(float(each.attrib["x"]), float(each.attrib["y"])) for each in root.iter() if "x" in each.attrib]
+    assert len(places) > 300
+    assert all(0 <= x < width and 0 <= y < height for x, y in places)
+
+
+def test_the_and_of_the_overview_follows_from_its_columns() -> None:
+    script = runpy.run_path(str(DOCS / "images" / "overview.py"))
+    columns = [array[column] for array, column in zip(script["fill_cube"](), script["HOT"], strict=True)]
+    own = [{row for row, is_own in column.items() if is_own} for column in columns]
+    assert own[0] == own[1] == own[2]
+    assert len(own[0]) == script["BUSY_ROWS"]
+    assert all(len(column) > len(own[0]) for column in columns[:2])  # Neighbours have set bits there, too,
+    assert set.intersection(*map(set, columns)) >= own[0]  # which the AND drops for the most part.

@@ -1,4 +1,4 @@
-"""The pages about rows and about the wire name what the code has."""
+"""The pages about rows and about the wire name what the code has, and CITATION.cff this version and the paper."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from places import DOCS
+from places import DOCS, ROOT
+from superhosts import __version__
 from superhosts.fleet.link import MAX_REASON, MERGED, REFUSED, RESEND, Receipt
 from superhosts.fleet.names import DIGITS
 from superhosts.fleet.nats import messages
@@ -55,3 +56,17 @@ def test_the_page_of_the_wire_has_the_limits() -> None:
     assert all(f'"{name}": …' in words for name in Receipt._fields)
     assert f"`{PREFIX}{VERSION}_…`" in words
     assert all(f"`{name}`" in words for name in Token.__dataclass_fields__)
+
+
+def test_the_citation_names_this_version_and_the_paper() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    text, _, references = (DOCS / "explanation" / "paper.md").read_text(encoding="utf-8").partition("## References")
+    assert re.findall(r"^version: (.*)$", citation, re.M) == [__version__]
+    (title,) = re.findall(r"^ +title: (.*)$", citation, re.M)
+    (number,) = re.findall(r"arXiv:(\d+\.\d+)", citation)
+    first = references.split("\n2. ")[0]
+    names = re.findall(r"family-names: (.*)", citation)
+    assert all(each in first for each in (title, f"arXiv:{number}", *names))
+    numbers = re.findall(r"^(\d+)\. ", references, re.M)
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+    assert set(re.findall(r"\[(\d+)\]", text)) == set(numbers)
