@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import superhosts as sh
-from commands import Run, start
+from commands import Run
 from superhosts.pipeline.settings import Settings
-from traffic import MINUTES, NOON, packet, talk, write
-from waiting import DEADLINE, wait_for
+from traffic import NOON, packet, talk, write
 
 COMMON = ["--memory", "1MiB", "--device", "cpu", "--threshold", "20"]
 
@@ -120,18 +119,3 @@ def test_calibrate_and_compare_warn_of_a_wrong_inner(run: Run, lan: Path) -> Non
     for command in (["calibrate"], ["compare", "--detector", "cube"]):
         ended = run(command[0], lan, *command[1:], "--inner", "203.0.113.0/24")
         assert "have neither address inside --inner" in ended.err
-
-
-@pytest.mark.slow
-def test_an_edge_warns_of_a_wrong_inner_once_and_early(run: Run, tmp_path: Path) -> None:
-    frames = [frame for i in range(3) for frame in talk("203.0.113.9", 30, NOON + 5 * i * MINUTES)]
-    capture = write(tmp_path / "a.pcap", frames)
-    hub = tmp_path / "link"
-    options = ["--site", "ams", "--spool", tmp_path / "spool", "--to", hub, "--memory", "1MiB", "--device", "cpu"]
-    child = start("edge", capture, *options, "--inner", "10.0.0.0/8")
-    with child:
-        wait_for(lambda: len(list(hub.glob("ams/*.cube"))) == 3, "all windows are sent")
-        child.terminate()
-        _, err = child.communicate(timeout=DEADLINE)
-    lines = [line for line in err.decode().splitlines() if "have neither address inside --inner" in line]
-    assert len(lines) == 1

@@ -201,19 +201,20 @@ class ReadyHub:
 
 def test_an_edge_says_warnings_as_they_come_and_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cut = tmp_path / "cut.pcap"
-    cut.write_bytes(p.pcap(talk("10.0.0.1", 30))[:-7])
-    settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams")
+    frames = [frame for window in range(3) for frame in talk("10.0.0.1", 30, NOON + 5 * window * MINUTES)]
+    cut.write_bytes(p.pcap(frames)[:-7])
+    settings = Settings(memory="64KiB", device="cpu", threads=1, site="ams", inner=["192.0.2.0/24"])
     spool = Spool(tmp_path / "spool", "ams", cap=1 << 30, say=print)
     assert watch(Edge(inputs=[str(cut)]), settings, spool, ReadyHub()) == []
     lines = capsys.readouterr().err.splitlines()
-    places = [place for place, line in enumerate(lines) if "the file ends inside a record" in line]
-    assert len(places) == 1
-    assert lines[places[0]].startswith(f"superhosts: warning: {cut}: ")
-    assert places[0] < next(place for place, line in enumerate(lines) if line.startswith("29 packets"))
+    (place,) = [place for place, line in enumerate(lines) if "the file ends inside a record" in line]
+    assert lines[place].startswith(f"superhosts: warning: {cut}: ")
+    assert place < next(place for place, line in enumerate(lines) if line.startswith("89 packets"))
+    assert sum("have neither address inside --inner" in line for line in lines) == 1
     counters = json.loads((tmp_path / "spool" / "status.json").read_text())["scan"]
     manual = fleet_guide()
     assert [name for name in counters if f"`{name}`" not in manual] == []
-    assert (counters["packets"], counters["cut"]) == (29, 0)
+    assert (counters["packets"], counters["cut"]) == (89, 0)
 
 
 @pytest.mark.parametrize("refused", [0, 1, 2])

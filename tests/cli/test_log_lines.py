@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from commands import Run
 from fleets import make_sketch, write_parcel
 from isolation import TEXT_LOGS
 from processes import Node, ending, make_edge, rows
@@ -20,7 +21,7 @@ from superhosts.ui import service
 from superhosts.ui.service import log_in_background
 from terminals import COMMAND, OnTerminal
 from traffic import three_windows, write
-from waiting import DEADLINE, wait_for
+from waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -82,23 +83,16 @@ def test_an_edge_logs_json(tmp_path: Path) -> None:
     assert (found["stopped"]["spooled"], found["stopped"]["waiting"]) == (3, 3)
 
 
-def test_watch_logs_json(tmp_path: Path) -> None:
-    capture = write(tmp_path / "a.pcap", three_windows())
-    watch, out = Node(tmp_path / "watch.log", "watch", str(capture), "--json", "--window", "5m"), tmp_path / "out"
-    with ending(watch), out.open("wb") as file:
-        watch.start(stdout=file)
-        assert watch.process.wait(DEADLINE) == 0
-    assert events(watch) == ["summary"]
-    assert len({row["window_start"] for row in rows(out)}) == 3
+def test_watch_logs_json(run: Run, tmp_path: Path) -> None:
+    ended = run("watch", write(tmp_path / "a.pcap", three_windows()), "--json", "--window", "5m")
+    assert [json.loads(line)["event"] for line in ended.err.splitlines()] == ["summary"]
+    assert len({row["window_start"] for row in ended.rows}) == 3
 
 
-def test_an_error_of_options_that_a_service_finds_itself_is_json_too(tmp_path: Path) -> None:
-    hub = make_hub(tmp_path, "--archive-sites")
-    with ending(hub):
-        hub.start()
-        assert hub.process.wait(DEADLINE) == 2
-    (record,) = records(hub)
-    assert record["message"] == "--archive-sites needs --archive DIR"
+def test_an_error_of_options_that_a_service_finds_itself_is_json_too(run: Run, tmp_path: Path) -> None:
+    ended = run("hub", "--state", tmp_path / "hub", "--from", tmp_path / "link", "--archive-sites")
+    record = json.loads(ended.err)
+    assert (ended.status, record["message"]) == (2, "--archive-sites needs --archive DIR")
     assert (record["event"], record["level"]) == ("error", "error")
 
 

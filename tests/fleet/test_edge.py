@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 import superhosts as sh
 from commands import Run
 from fleets import LENGTH, NOON, SETTINGS, make_odd, make_sketch
+from hubs import union_of
+from livescans import Pipes
 from output.test_fanout import Fake
 from processes import DEADLINE, wait_for
 from superhosts.core.database import Database
@@ -32,44 +35,28 @@ from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.windows import Jump
 from superhosts.sketch.sketch import Sketch
-from superhosts.sources.base import Source, SourceCounters
+from superhosts.sources.base import Source
+from superhosts.sources.capture import open_capture
 from superhosts.sources.open import open_inputs
-from traffic import content, three_windows, write
+from traffic import content, talk, three_windows, write
 
 
 class Packets(Source):
     """A source of a few packets, of one host that talks to many."""
 
-    name = "packets"
-    live = False
-
     def __init__(self, windows: int, *, replays: bool = True) -> None:
-        self.counters = SourceCounters()
+        super().__init__("packets")
         self.replays = replays
         self._windows = windows
 
     def first_time(self) -> int | None:
         return NOON
 
-    def blocks(self) -> Iterator[PacketBlock]:
+    def _read(self) -> Iterator[PacketBlock]:
         for number in range(self._windows):
             peers = np.arange(200, dtype=np.uint32) + np.uint32(1000 * number)
             times = np.full(200, NOON + number * LENGTH, np.int64)
             yield (PacketBatch(4, np.full(200, 0x0A000007, np.uint32), peers, times),)
-
-    def position(self) -> int:
-        return 0
-
-    def size(self) -> int | None:
-        return None
-
-    def waits(self) -> bool:
-        return False
-
-    def stop(self) -> None: ...
-
-    def finished(self) -> dict[str, tuple[int, int]]:
-        return {}
 
 
 def make_edge(
@@ -241,6 +228,26 @@ def test_a_window_that_was_open_at_a_crash_is_named_at_the_next_start(tmp_path: 
     third = make_edge(tmp_path, said, Packets(0, replays=False))
     third.run()
     assert third.counters.interrupted == 0
+
+
+def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path, said: list[str], pipe: Pipes):
+    """What a pipe has given of a window is spooled, and the next run adds to it."""
+    settings = replace(SETTINGS, site="ams", inner=["10.0.0.0/8"])
+    frames = talk("10.0.0.7", 1500)
+    for part in (frames[:700], frames[700:]):
+        end = pipe()
+        scan = Scan([open_capture(end.path)], settings, RunOptions(grace=1e6, find=False))
+        edge = Edge(scan, make_spool(tmp_path, said), Position(tmp_path, ["-"], {}), said.append)
+        thread = threading.Thread(target=edge.run)
+        thread.start()
+        end.send(part)
+        wait_for(lambda scan=scan, part=part: scan.pending() == len(part), "all is read")
+        edge.stop()
+        thread.join(DEADLINE)
+        assert edge.counters.interrupted == 0
+    assert [line.rpartition(": ")[2] for line in said] == ["the partial window is kept"] * 2
+    (whole,) = Scan([open_capture(write(tmp_path / "all.pcap", frames))], settings)
+    assert content(union_of(*map(sh.load, tmp_path.glob("*.cube")))) == content(whole.sketch)
 
 
 def test_jumps_that_never_end_are_said_now_and_then(tmp_path: Path):

@@ -155,11 +155,6 @@ def test_a_saturated_host_and_an_exact_one() -> None:
     assert "interval" not in lay_out(rows[:1], 80).widths
 
 
-def test_a_protocol_without_ports_is_at_nobody() -> None:
-    page = host_page({}, *host_rows([row(*HOSTS[0])]), 80).plain
-    assert "services  tcp/445 at the peer 95 %, icmp 3 %, tcp/8080 at the host 2 %\n" in page
-
-
 def test_what_is_live_and_what_is_old() -> None:
     newest = {"start": 1000.0, "end": 1300.0, "revision": 2, "title": "1 host", "rows": []}
 
