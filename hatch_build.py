@@ -1,4 +1,4 @@
-"""Makes the manual pages when a package is built: they follow from the help of the commands, which needs click alone."""
+"""Makes the manual pages when a package is built: they follow from the help of the commands, which needs only click."""
 
 import runpy
 import sys

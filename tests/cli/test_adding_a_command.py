@@ -9,21 +9,19 @@ import pytest
 
 from commands import Run
 from superhosts.cli import COMMANDS, GROUPS
-from superhosts.cli._declaration import arg, opt, options
+from superhosts.cli._declaration import Options, arg, opt
 from superhosts.cli._options import JSON, QUIET
 from superhosts.cli._program import Entry
 from superhosts.errors import UsageError
 
 
-@options("Other letters")
-class OtherOptions:
+class OtherOptions(Options, panel="Other letters"):
     """A group: these options appear together in the help."""
 
     json: bool = JSON
     quiet: bool = QUIET
 
 
-@options()
 class Toy(OtherOptions):
     """Example: superhosts toy banana --letter a"""
 

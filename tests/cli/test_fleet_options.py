@@ -38,10 +38,7 @@ from traffic import MINUTES, NOON, talk
 
 
 REFUSED_OPTIONS = (
-    (
-        "hub --from in --listen h:1 --tls-cert /none --nkey /none",
-        "--listen, --nkey, --tls-cert: not with --from",
-    ),
+    ("hub --from in --listen h:1 --tls-cert /none --nkey /none", "--listen, --nkey, --tls-cert: not with --from"),
     ("hub --from in --nats nats://hub:4222", "--nats: not with --from"),
     ("hub --from in --broker-cap 1GiB", "--broker-cap: not with --from"),
     ("hub --nats nats://hub:4222 --listen 127.0.0.1:4222", "--listen: not with --nats"),

@@ -1,11 +1,9 @@
 """How an option is declared: once, with its words, its check and its default, as a field of a class.
 
-    @options("Results")                   # a group; the title stands above its options in the help
-    class WantedOptions:
+    class WantedOptions(Options, panel="Results"):  # a group; the title stands above its options in the help
         top: int | None = opt("K", "Only the K hosts with the most peers.", short="-n")
 
-    @options()
-    class Toy(WantedOptions):             # a command: its own options, and those of its groups
+    class Toy(WantedOptions):                       # a command: its own options, and those of its groups
         '''What follows the first line of the help, which is in `HELP`.'''
 
         words: list[str] = arg("WORD...", "Words to look at.")
@@ -26,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, dataclass_transform, get_args, get_origin
+from typing import Any, dataclass_transform, get_args, get_origin
 
 from superhosts.cli._completion import Values
 from superhosts.cli._values import (
@@ -42,7 +40,6 @@ from superhosts.core.device import check_device
 from superhosts.core.units import parse_share, parse_size
 from superhosts.errors import UsageError
 
-Options = TypeVar("Options")
 CHECKS: dict[str, Callable[[Any], Any]] = {  # of the text of an option, by its metavar; LIST of a list of texts
     "SIZE": parse_size,
     "DURATION": parse_seconds,
@@ -89,27 +86,32 @@ def arg(metavar: str, help: str, default: Any = MISSING, **more: Any) -> Any:
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def options(panel: str | None = None) -> Callable[[type[Options]], type[Options]]:
-    """Make a frozen dataclass of a command or a group; the help shows options without a panel first."""
+class Options:
+    """A command or a group: a frozen dataclass. The help shows options without a panel first.
 
-    def make(cls: type[Options]) -> type[Options]:
+    An option that a class has again, with other words, stays in its panel.
+    """
+
+    def __init_subclass__(cls, panel: str | None = None) -> None:
+        groups = _of_groups(cls)
         for name, each in list(vars(cls).items()):
             if isinstance(each, Opt):
-                about = {"option": replace(each, panel=panel)}
+                about = {"option": replace(each, panel=each.panel or (groups[name].panel if name in groups else panel))}
                 if isinstance(each.default, list):
                     made = field(default_factory=each.default.copy, metadata=about)
                 else:
                     made = field(default=each.default, metadata=about)
                 setattr(cls, name, made)
-        return dataclass(frozen=True, kw_only=True)(cls)
+        dataclass(frozen=True, kw_only=True)(cls)
 
-    return make
+
+def _of_groups(options: type) -> dict[str, Opt]:
+    return {name: each for base in options.__bases__ if is_dataclass(base) for name, each in declared(base).items()}
 
 
 def declared(options: type) -> dict[str, Opt]:
     """Return the options of a class by name: those of its groups, in the order of the groups, and its own."""
-    found = {name: each for base in options.__bases__ if is_dataclass(base) for name, each in declared(base).items()}
-    return found | {each.name: each.metadata["option"] for each in fields(options)}
+    return _of_groups(options) | {each.name: each.metadata["option"] for each in fields(options)}
 
 
 def option_name(name: str, each: Opt) -> str:

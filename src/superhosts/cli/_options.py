@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from superhosts.cli._completion import DURATIONS
 from superhosts.cli._config import use_config
-from superhosts.cli._declaration import arg, flag, opt, options
+from superhosts.cli._declaration import Options, arg, flag, opt
 from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import check_window, one_of
 from superhosts.core import defaults
@@ -106,7 +106,6 @@ EXACT = opt(
     shown="on; off if --device names a GPU",
 )
 FAIL_ON_FIND = flag("Exit with status 1 if any host reached the threshold (1024 without --threshold).")
-FILTER = opt("EXPRESSION", "Packets that a live capture takes, as tcpdump writes it: 'tcp port 22'. Needs libpcap.")
 FLOWS = opt("COUNT", "Distinct (host, peer) pairs in each window, like 5M.")
 FORCE = flag("Replace a file that exists.")
 GRACE = opt("DURATION", "Longest wait before a window closes.")
@@ -229,8 +228,7 @@ SETTINGS = (
 # Groups
 
 
-@options("Tables and logs")
-class TableInputOptions:
+class TableInputOptions(Options, panel="Tables and logs"):
     map: str | None = MAP
     format: str | None = opt(
         "NAME",
@@ -252,8 +250,7 @@ class TableInputOptions:
         return TableOptions(self.format, None if self.map is None else parse_map(self.map), self.time)
 
 
-@options("Traffic")
-class PacketOptions:
+class PacketOptions(Options, panel="Traffic"):
     inner: list[str] = INNER
     exclude: list[str] = opt("LIST", "Prefixes, or @FILE of prefixes, whose addresses are never hosts.", [], check=list)
     watch: list[str] = opt("LIST", "Hosts to find: inner, outer, or inner,outer.", ["inner"], offers=SIDES)
@@ -306,12 +303,10 @@ class PacketOptions:
         return frozenset(name for name, values in wanted.items() if len(set(values)) > 1)
 
 
-@options("Traffic")
-class TrafficOptions(PacketOptions, TableInputOptions): ...
+class TrafficOptions(PacketOptions, TableInputOptions, panel="Traffic"): ...
 
 
-@options("Evidence")
-class EvidenceOptions:
+class EvidenceOptions(Options, panel="Evidence"):
     evidence: bool = flag(
         "Keep a sample of who talked to whom, and say of each host what its peers look like: a scan, a flood, a "
         "resolver and others (docs/guides/evidence.md). Saved sketches have that sample, too.",
@@ -320,8 +315,7 @@ class EvidenceOptions:
     evidence_pairs: int = opt("COUNT", "Most pairs in that sample, of IPv4 and of IPv6.", defaults.EVIDENCE_PAIRS)
 
 
-@options("Traffic")
-class ScanTrafficOptions(TrafficOptions, EvidenceOptions):
+class ScanTrafficOptions(TrafficOptions, EvidenceOptions, panel="Traffic"):
     """The same for a scan, which takes a short input as one window."""
 
     window: str | None = WINDOW_OR_ALL(
@@ -330,19 +324,19 @@ class ScanTrafficOptions(TrafficOptions, EvidenceOptions):
         "--slide or --peers",
     )
     slide: str | None = SLIDE
-    filter: str | None = FILTER
+    filter: str | None = opt(
+        "EXPRESSION", "Packets that a live capture takes, as tcpdump writes it: 'tcp port 22'. Needs libpcap."
+    )
 
 
-@options("Traffic")
-class EndlessTrafficOptions(ScanTrafficOptions):
+class EndlessTrafficOptions(ScanTrafficOptions, panel="Traffic"):
     """The same for traffic that does not end."""
 
     window: str = WINDOW
     grace: str = LIVE_GRACE
 
 
-@options("Detector")
-class CubeOptions:
+class CubeOptions(Options, panel="Detector"):
     detector: str = DETECTOR
     memory: str = MEMORY
     geometry: str = opt("TEXT", "Sizes of one cube as superhosts plan writes them, instead of --memory.", "")
@@ -351,20 +345,17 @@ class CubeOptions:
     key_file: Path | None = KEY_FILE
 
 
-@options("Detector")
-class PairCubeOptions(CubeOptions):
+class PairCubeOptions(CubeOptions, panel="Detector"):
     exact: str | None = EXACT
     device: str = DEVICE
     memory_total: str | None = MEMORY_TOTAL
 
 
-@options("Detector")
-class FleetCubeOptions(CubeOptions):
+class FleetCubeOptions(CubeOptions, panel="Detector"):
     detector: str = DETECTOR(help=f"{either(MERGED_BY_HUBS)}.", offers=MERGED_BY_HUBS)
 
 
-@options("Results")
-class WantedOptions:
+class WantedOptions(Options, panel="Results"):
     threshold: float | None = THRESHOLD(default=None, shown=f"{defaults.THRESHOLD}; with --top none")
     top: int | None = opt(
         "K",
@@ -374,8 +365,7 @@ class WantedOptions:
     )
 
 
-@options("Results")
-class ScanWantedOptions(WantedOptions):
+class ScanWantedOptions(WantedOptions, panel="Results"):
     """The same for a scan, which shows the largest hosts by default, too."""
 
     threshold: float | None = THRESHOLD(
@@ -383,8 +373,7 @@ class ScanWantedOptions(WantedOptions):
     )
 
 
-@options("Results")
-class OutputQueueOptions:
+class OutputQueueOptions(Options, panel="Results"):
     output_queue: Path | None = opt(
         "DIR",
         "Keep reports for destinations that send (syslog://, webhook+https:// and others) on disk until they are "
@@ -402,15 +391,13 @@ class OutputQueueOptions:
     )
 
 
-@options("Results")
-class ResultOptions(OutputQueueOptions):
+class ResultOptions(OutputQueueOptions, panel="Results"):
     json: bool = JSON
     csv: bool = flag("Write results to standard output as CSV.")
     output: list[str] = OUTPUT
 
 
-@options("Alerts")
-class AlertOptions:
+class AlertOptions(Options, panel="Alerts"):
     alerts: Path | None = ALERTS
     alert_to: list[str] = opt(
         "ADDRESS", "Where alerts go: an address as --output takes it. May be given several times.", []
@@ -430,8 +417,7 @@ class AlertOptions:
     alert_cap: int = opt("COUNT", "Most alerts that are opened in a window.", 100)
 
 
-@options("Names")
-class NamesOptions:
+class NamesOptions(Options, panel="Names"):
     labels: Path | None = opt(
         "FILE", "Labels of hosts, a prefix and a label in each line (10.1.0.0/16,office); the most specific counts."
     )
@@ -443,17 +429,14 @@ class NamesOptions:
     )
 
 
-@options()
 class ScanResultOptions(ResultOptions, AlertOptions, NamesOptions): ...
 
 
-@options("Results")
-class EndlessResultOptions(ScanResultOptions):
+class EndlessResultOptions(ScanResultOptions, panel="Results"):
     output: list[str] = OUTPUT(help=f"Also write results to FILE: {ENDLESS_OUTPUT}")
 
 
-@options()
-class SketchOptions:
+class SketchOptions(Options):
     files: list[str] = arg(
         "FILE.cube...", "Saved sketches: files, folders, or patterns in quotes ('archive/**/*.cube')."
     )
@@ -461,8 +444,7 @@ class SketchOptions:
     key_file: Path | None = SKETCH_KEY_FILE
 
 
-@options()
-class TimeOptions:
+class TimeOptions(Options):
     since: str | None = opt(
         "TIME",
         "Only windows that end after this time: 2026-11-14T12:00 (UTC), or 1h for an hour ago.",
@@ -471,8 +453,7 @@ class TimeOptions:
     until: str | None = opt("TIME", "Only windows that begin before this time.")
 
 
-@options("Service")
-class ServiceOptions:
+class ServiceOptions(Options, panel="Service"):
     around: ClassVar = (sighup_held,)
     metrics: str | None = opt(
         "HOST:PORT",
@@ -486,8 +467,7 @@ class ServiceOptions:
     verbose: bool = VERBOSE(help=TRACEBACKS)
 
 
-@options("Dashboard")
-class DashboardOptions:
+class DashboardOptions(Options, panel="Dashboard"):
     web: str | None = opt(
         "HOST:PORT",
         "Show the dashboard there, in browsers. :8105 answers this machine only; at an address that others reach, like "
@@ -507,8 +487,7 @@ class DashboardOptions:
     )
 
 
-@options("Link")
-class LinkOptions:
+class LinkOptions(Options, panel="Link"):
     nkey: Path | None = NKEY
     creds: Path | None = opt("FILE", "Credentials file (.creds) for the NATS server.")
     tls_ca: Path | None = TLS_CA

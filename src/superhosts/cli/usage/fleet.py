@@ -7,34 +7,17 @@ from pathlib import Path
 from typing import ClassVar
 
 from superhosts.cli import _options as common
-from superhosts.cli._declaration import arg, flag, opt, options
+from superhosts.cli._declaration import Options, arg, flag, opt
 from superhosts.core.units import parse_host_port
 
 LOCAL = "nats://127.0.0.1:4222"
 ENROLLED = "superhosts.cli.site:enrolled_sites"
 
 
-@options("Results")
-class SiteRowsOptions(common.OutputQueueOptions, common.NamesOptions):
-    output: list[str] = common.OUTPUT(help=f"Also report this site's own super hosts, in FILE: {common.ENDLESS_OUTPUT}")
-
-
-@options("Link")
-class EdgeLinkOptions(common.LinkOptions):
-    join: str | None = opt(
-        "TOKEN",
-        "Join a fleet with the token that `superhosts site enroll` printed: it has the hub's address, the name and key "
-        "of the site, and the sketch key. A token is a secret: other users see the options of a command, so write "
-        "@FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, readable by its owner "
-        "alone.",
-        brief="The token that `superhosts site enroll` printed, as @FILE.",
-    )
-
-
-@options()
 class Edge(
-    EdgeLinkOptions,
-    SiteRowsOptions,
+    common.LinkOptions,
+    common.OutputQueueOptions,
+    common.NamesOptions,
     common.WantedOptions,
     common.EndlessTrafficOptions,
     common.FleetCubeOptions,
@@ -73,6 +56,18 @@ class Edge(
     site: str = common.SITE(
         help="Name of this site, unique in the fleet. Required unless --join is given.", default="", shown=False
     )
+    join: str | None = opt(
+        "TOKEN",
+        "Join a fleet with the token that `superhosts site enroll` printed: it has the hub's address, the name and key "
+        "of the site, and the sketch key. A token is a secret: other users see the options of a command, so write "
+        "@FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, readable by its owner "
+        "alone.",
+        panel="Link",
+        brief="The token that `superhosts site enroll` printed, as @FILE.",
+    )
+    output: list[str] = common.OUTPUT(
+        panel="Results", help=f"Also report this site's own super hosts, in FILE: {common.ENDLESS_OUTPUT}"
+    )
     spool: Path = opt("DIR", "Where sketches wait until the hub has acknowledged them.", Path("superhosts-spool"))
     spool_cap: str = common.SPOOL_CAP
     to: str | None = common.TO
@@ -85,8 +80,7 @@ LISTEN = "127.0.0.1:4222"
 BROKER_CAP = "4GiB"
 
 
-@options("Link")
-class WayInOptions:
+class WayInOptions(Options, panel="Link"):
     listen: str | None = opt(
         "HOST:PORT",
         "Where the embedded broker listens.",
@@ -110,20 +104,7 @@ class WayInOptions:
     quota_sketches: str = opt("COUNT", "Most sketches that one site may send in a minute. What is more waits.", "1000")
 
 
-@options("Link")
-class HubLinkOptions(common.LinkOptions):
-    """How the hub proves who it is, to its edges or to your own server."""
-
-    nkey: Path | None = common.NKEY(help="File with the hub's nkey seed for your own server (--nats).")
-    tls_ca: Path | None = common.TLS_CA(
-        help="Certificate of the authority that signed the certificates of the sites (mutual TLS); with --nats, that "
-        "of the server."
-    )
-    tls_cert: Path | None = common.TLS_CERT(help="Certificate of the embedded broker; with --nats, this hub's own.")
-
-
-@options("Windows")
-class HubWindowOptions:
+class HubWindowOptions(Options, panel="Windows"):
     window: str | None = common.WINDOW(
         help="Length of the windows, like 5m. Sketches of other windows are refused. Without --slide it is the "
         "--window of the edges.",
@@ -142,15 +123,13 @@ class HubWindowOptions:
     late: str = opt("DURATION", "How long a late sketch re-opens its window (longer with --archive).", "1d")
 
 
-@options("Archive")
-class ArchiveOptions:
+class ArchiveOptions(Options, panel="Archive"):
     archive: Path | None = opt("DIR", "Keep the union of every window in DIR.")
     archive_sites: bool = flag("Keep the sketch of every site, too.")
     keep: str = opt("DURATION", "How long archived sketches are kept.", "90d", offers=("7d", "30d", "90d", "365d"))
 
 
-@options("Upstream hub")
-class UpstreamOptions:
+class UpstreamOptions(Options, panel="Upstream hub"):
     to: str | None = common.TO(
         help="Send unions as files to a folder, or to s3://BUCKET/PREFIX, that the upstream hub reads with --from."
     )
@@ -162,11 +141,10 @@ class UpstreamOptions:
     spool_cap: str = common.SPOOL_CAP
 
 
-@options()
 class Hub(
     HubWindowOptions,
     WayInOptions,
-    HubLinkOptions,
+    common.LinkOptions,
     ArchiveOptions,
     UpstreamOptions,
     common.WantedOptions,
@@ -196,6 +174,12 @@ class Hub(
         *("sites", "from_folder", "listen", "state", "threshold", "top", "alerts", "archive", "json", "output", "web"),
         *("metrics", "config"),
     )
+    nkey: Path | None = common.NKEY(help="File with the hub's nkey seed for your own server (--nats).")
+    tls_ca: Path | None = common.TLS_CA(
+        help="Certificate of the authority that signed the certificates of the sites (mutual TLS); with --nats, that "
+        "of the server."
+    )
+    tls_cert: Path | None = common.TLS_CERT(help="Certificate of the embedded broker; with --nats, this hub's own.")
     state: Path = common.STATE
     site: str = common.SITE(help="Name of this hub, in its archive and at the upstream hub.", default="hub")
     sites: list[str] = opt(
@@ -206,8 +190,7 @@ class Hub(
 SITE_NAME = arg("SITE", "Name of the site, as its edge gives it with --site.", offers=ENROLLED)
 
 
-@options()
-class TokenOptions:
+class TokenOptions(Options):
     """What a token says besides the site's own key."""
 
     site: str = SITE_NAME
@@ -223,7 +206,6 @@ class TokenOptions:
     key_file: Path | None = common.KEY_FILE(help="The key file of the hub, if it has one.")
 
 
-@options()
 class SiteEnroll(TokenOptions):
     """The token is one word with the hub's address, the site's key, the authority of the hub's certificate and the
     sketch key. It is a secret: whoever has it can send as this site and read addresses from the fleet's sketches. Start
@@ -236,7 +218,6 @@ class SiteEnroll(TokenOptions):
     """
 
 
-@options()
 class SiteRotate(TokenOptions):
     """The old key is rejected within seconds, or with --grace after that time. The edge waits meanwhile, and loses
     nothing. The key of sketches stays the same: sketches of two keys cannot be merged (docs/guides/fleet/keys.md).
@@ -247,8 +228,7 @@ class SiteRotate(TokenOptions):
     grace: str = common.GRACE(help="How long the old key is still accepted.", default="0s")
 
 
-@options()
-class SiteRevoke:
+class SiteRevoke(Options):
     """A hub that is running notices the change within seconds. Sketches of the site that wait in the queue are dropped.
     Keys belong to the hub's broker: a hub that reads a folder (--from) takes the sketches of everybody who can write
     there.
@@ -260,8 +240,7 @@ class SiteRevoke:
     state: Path = common.STATE
 
 
-@options()
-class SiteList:
+class SiteList(Options):
     """seen: when something of the site last arrived. version: the release of its edge. lag: age of the window that
     arrived last, counted from its end. spool: sketches that wait at the edge, and their size. refused: sketches that
     the hub refused since it started. slowed: how often the site had to wait, as it was over its quota. clock: how far
@@ -275,8 +254,7 @@ class SiteList:
     json: bool = common.JSON
 
 
-@options()
-class Backup:
+class Backup(Options):
     """The file has the windows of the hub, its sites and its own key, what waits for an upstream hub or a destination,
     and with --alerts its alerts. To go on from it, extract it into an empty folder and start a hub with that as
     --state. What the hub has received since the copy is missing then, unless its archive has it. The sketch key and the
@@ -291,8 +269,7 @@ class Backup:
     force: bool = common.FORCE
 
 
-@options("Cluster")
-class PlaceOptions:
+class PlaceOptions(Options, panel="Cluster"):
     scheduler: str | None = opt("ADDRESS", "The cluster's scheduler, like tcp://host:8786.")
     local: bool = flag("Start worker processes on this machine instead.")
     workers: int | None = opt("COUNT", "Worker processes of --local.", shown="one for each core")
@@ -303,16 +280,7 @@ class PlaceOptions:
     )
 
 
-@options("Detector")
-class MergedCubeOptions(common.CubeOptions):
-    """A detector whose sketches merge, on the CPUs of the workers."""
-
-    detector: str = common.DETECTOR(help=f"{common.either(common.MERGED_BY_BATCH)}.", offers=common.MERGED_BY_BATCH)
-    exact: str | None = common.EXACT(shown="on")
-
-
-@options()
-class Batch(PlaceOptions, common.TrafficOptions, common.WantedOptions, common.ResultOptions, MergedCubeOptions):
+class Batch(PlaceOptions, common.TrafficOptions, common.WantedOptions, common.ResultOptions, common.CubeOptions):
     """The workers read the captures, so these must be in a shared folder or behind URLs. A run that was interrupted
     resumes when the same command is given again. The key is sent to the workers: use Dask's TLS if others can listen.
 
@@ -322,6 +290,8 @@ class Batch(PlaceOptions, common.TrafficOptions, common.WantedOptions, common.Re
     """
 
     inputs: list[str] = arg("INPUT...", f"{common.FILES}, or URLs (s3://…).")
+    detector: str = common.DETECTOR(help=f"{common.either(common.MERGED_BY_BATCH)}.", offers=common.MERGED_BY_BATCH)
+    exact: str | None = common.EXACT(panel="Detector", shown="on")
     save: Path = common.SAVE(default=MISSING)
     site: str = common.SITE
     counters: str | None = common.COUNTERS

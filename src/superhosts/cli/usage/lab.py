@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from superhosts.cli import _options as common
-from superhosts.cli._declaration import arg, flag, opt, options
+from superhosts.cli._declaration import Options, arg, flag, opt
 from superhosts.cli._values import split_sizes
 from superhosts.core import defaults
 from superhosts.core.units import parse_count
 from superhosts.lab.lineup import ENTRANTS
 
 
-@options()
-class Plan:
+class Plan(Options):
     """False rates are shares of the true super hosts. They are predicted for hosts with a heavy tail of peers: exponent
     1.05, one host in 10,000 flows with 1024 peers or more. A memory with a false rate above 20 % is refused. Windows
     that are counted exactly have no false hosts. Without --flows nothing is planned: the table shows the sizes that
@@ -35,7 +34,6 @@ class Plan:
     json: bool = common.JSON_OBJECT
 
 
-@options()
 class Calibrate(common.TrafficOptions):
     """Cubes with more and with less memory than --memory are tried, too. They count exactly while the pairs of a window
     fit; saved windows and hubs estimate, so calibrate for these with --exact off. The exact answer keeps every pair of
@@ -64,8 +62,7 @@ class Calibrate(common.TrafficOptions):
     local_time: bool = common.LOCAL_TIME
 
 
-@options("Synthetic traffic")
-class SyntheticOptions:
+class SyntheticOptions(Options, panel="Synthetic traffic"):
     """The traffic that is made if no captures are given."""
 
     windows: str | None = common.WINDOWS(shown="12; with --quick 2")
@@ -76,22 +73,7 @@ class SyntheticOptions:
     quick: bool = flag("Two small windows, in about a minute.")
 
 
-@options("Captures")
-class CaptureOptions:
-    inner: list[str] = common.INNER
-    special: str = common.SPECIAL
-    window: str = common.WINDOW_OR_ALL
-
-
-@options("Tables and logs")
-class PairTableOptions(common.TableInputOptions):
-    """For a command that looks at addresses and times alone."""
-
-    map: str | None = common.MAP(help=f"{common.ENDS} {common.PLACES}")
-
-
-@options()
-class Compare(SyntheticOptions, CaptureOptions, PairTableOptions, common.ResultOptions):
+class Compare(SyntheticOptions, common.TableInputOptions, common.ResultOptions):
     """The default is the experiment of the paper: 12 windows, 5 M flows and 600 super hosts each; it takes some
     minutes. Some detectors run on the CPU only.
 
@@ -105,6 +87,10 @@ class Compare(SyntheticOptions, CaptureOptions, PairTableOptions, common.ResultO
     inputs: list[str] = common.INPUT(
         help=f"{common.INPUTS} Without any, the traffic of the paper's experiment.", default=[]
     )
+    inner: list[str] = common.INNER(panel="Captures")
+    special: str = common.SPECIAL(panel="Captures")
+    window: str = common.WINDOW_OR_ALL(panel="Captures")
+    map: str | None = common.MAP(help=f"{common.ENDS} {common.PLACES}")  # of pairs and times alone
     detector: list[str] = opt(
         "LIST",
         f"Only these, of {', '.join(ENTRANTS)}. A class of your own: module:Class.",
@@ -123,8 +109,7 @@ class Compare(SyntheticOptions, CaptureOptions, PairTableOptions, common.ResultO
     figures: Path | None = opt("DIR", "Draw figures (PDF, SVG) into DIR.")
 
 
-@options()
-class Synth:
+class Synth(Options):
     """The traffic has hosts with a heavy tail of peers, popular servers, scanners and victims of floods. The inner
     network is 10.0.0.0/8, for IPv6 2001:db8::/32. The answer is written beside OUT, with the ending .truth.jsonl: rows
     like those of scan --json.
@@ -151,8 +136,7 @@ class Synth:
     force: bool = common.FORCE(help="Overwrite OUT and its answer, whoever wrote them, without asking.")
 
 
-@options()
-class Demo:
+class Demo(Options):
     """With --fleet: start a hub and three edges, and show that their union is exact.
 
     Examples:
@@ -168,8 +152,7 @@ class Demo:
     fleet: bool = flag("A hub and three edges that see overlapping traffic, instead of a scan.")
 
 
-@options()
-class Bench:
+class Bench(Options):
     """A table in the end says where the time of one more update and restore went, by stage and thread.
 
     Example: superhosts bench --flows 5M --packets 50M

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from superhosts.cli import _options as common
-from superhosts.cli._declaration import arg, flag, opt, options
+from superhosts.cli._declaration import Options, arg, flag, opt
 
 ALERTS_FILE = arg("FILE", "The file in which a run keeps its alerts.")
 ALERTS_RULE = opt("NAME", "Only this rule.")
 CONFIG_FILE = arg("FILE", "The configuration file.")
 
 
-@options()
-class KeyNew:
+class KeyNew(Options):
     """All sites of a fleet need the same key: copy the file to each of them and give it with --key-file. Without FILE,
     the key becomes your own, which commands use if no other is given. A sketch can be queried only with the key that it
     was written with, so keep old keys as long as their sketches.
@@ -25,8 +24,7 @@ class KeyNew:
     force: bool = common.FORCE(help="Replace a key that exists.")
 
 
-@options()
-class KeyShow:
+class KeyShow(Options):
     """Two sites can merge their sketches if the fingerprints are equal.
 
     Examples:
@@ -38,8 +36,7 @@ class KeyShow:
     json: bool = common.JSON_OBJECT
 
 
-@options()
-class AlertsList:
+class AlertsList(Options):
     """Open ones come first, those with the most peers before the others.
 
     Examples:
@@ -53,8 +50,7 @@ class AlertsList:
     json: bool = common.JSON
 
 
-@options()
-class AlertsShow:
+class AlertsShow(Options):
     """
     Examples:
         superhosts alerts show alerts.sqlite 203.0.113.66
@@ -66,8 +62,7 @@ class AlertsShow:
     json: bool = common.JSON
 
 
-@options()
-class AlertsMute:
+class AlertsMute(Options):
     """The file is made if there is none, for a run that comes later.
 
     Examples:
@@ -84,8 +79,7 @@ class AlertsMute:
     off: bool = flag("Want alerts again.")
 
 
-@options()
-class AlertsExport:
+class AlertsExport(Options):
     """
     Examples:
         superhosts alerts export alerts.sqlite
@@ -95,8 +89,7 @@ class AlertsExport:
     file: Path = ALERTS_FILE
 
 
-@options()
-class ConfigInit:
+class ConfigInit(Options):
     """
     Examples:
         superhosts config init superhosts.toml
@@ -107,8 +100,7 @@ class ConfigInit:
     force: bool = common.FORCE
 
 
-@options()
-class ConfigCheck:
+class ConfigCheck(Options):
     """What is wrong is named with its key and its value, and the exit status is 2.
 
     Examples:
@@ -118,8 +110,7 @@ class ConfigCheck:
     file: Path = CONFIG_FILE
 
 
-@options()
-class ConfigShow:
+class ConfigShow(Options):
     """
     Examples:
         superhosts config show superhosts.toml hub
@@ -130,8 +121,7 @@ class ConfigShow:
     command: str = arg("COMMAND", "scan, watch, edge or hub.", "scan")
 
 
-@options()
-class Doctor:
+class Doctor(Options):
     """Each line says what works, or what to do about it. A small cube is filled on the CPU and on every GPU; they must
     agree bit by bit. What is reported as missing is optional. The exit status is 2 if something is installed and does
     not work.

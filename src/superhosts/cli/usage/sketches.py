@@ -6,13 +6,12 @@ from dataclasses import MISSING
 from pathlib import Path
 
 from superhosts.cli import _options as common
-from superhosts.cli._declaration import arg, flag, opt, options
+from superhosts.cli._declaration import Options, arg, flag, opt
 from superhosts.core.units import parse_place
 from superhosts.errors import UsageError
 
 
-@options("Filters")
-class OnlyOptions:
+class OnlyOptions(Options, panel="Filters"):
     site: list[str] = opt(
         "LIST", "Only sketches of these sites, like ams,fra.", [], offers="superhosts.cli._sketches:sites_of_sketches"
     )
@@ -25,7 +24,6 @@ class OnlyOptions:
     )
 
 
-@options()
 class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.WantedOptions, common.ResultOptions):
     """Rows say of which site and window they are. With --window 1h the sketches of an hour are merged, for each site;
     with --union, too, for all sites together; with --union alone everything is one answer.
@@ -46,7 +44,6 @@ class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.Wanted
     local_time: bool = common.LOCAL_TIME
 
 
-@options()
 class Web(common.ScanWantedOptions, common.NamesOptions, common.DashboardOptions):
     """The folder is that of --save, or a hub's archive; nothing in it is changed, and new sketches appear as they come.
     Of a hub's own folder (--state), the sites are shown, too. A program that runs shows itself: superhosts hub --web,
@@ -71,7 +68,6 @@ class Web(common.ScanWantedOptions, common.NamesOptions, common.DashboardOptions
     log_format: str = common.LOG_FORMAT
 
 
-@options()
 class Explain(common.SketchOptions, common.TimeOptions, common.ResultOptions):
     """With several files: the host over time and sites, and its number in the union of them all. --plot draws the
     columns, or the host over time.
@@ -92,7 +88,6 @@ def _one_output(values: list[str]) -> list[str]:
     return values
 
 
-@options()
 class Merge(common.SketchOptions):
     """The sketches are of other sites or windows; key and geometry must be the same. If any file cannot be merged,
     nothing is written, and every such file is named.

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from superhosts.cli import _options as common
-from superhosts.cli._declaration import flag, opt, options
+from superhosts.cli._declaration import flag, opt
 from superhosts.cli._values import one_of
 
 
-@options()
 class Scan(common.ScanTrafficOptions, common.ScanWantedOptions, common.ScanResultOptions, common.PairCubeOptions):
     """Numbers are exact while the pairs of a window fit in half of the memory. Beyond that they are estimates, each
     with a 95 % interval.
@@ -55,7 +54,6 @@ class Scan(common.ScanTrafficOptions, common.ScanWantedOptions, common.ScanResul
     verbose: bool = common.VERBOSE
 
 
-@options()
 class Watch(
     common.EndlessTrafficOptions,
     common.ScanWantedOptions,
@@ -93,16 +91,7 @@ class Watch(
     quiet: bool = common.QUIET
 
 
-@options("Addresses and folders")
-class SourceOptions:
-    token_file: Path | None = opt("FILE", "File with the token that the web address asks for.")
-    alerts: Path | None = common.KEPT_ALERTS
-
-
-@options()
-class Top(
-    SourceOptions, common.EndlessTrafficOptions, common.ScanWantedOptions, common.PairCubeOptions, common.NamesOptions
-):
+class Top(common.EndlessTrafficOptions, common.ScanWantedOptions, common.PairCubeOptions, common.NamesOptions):
     """A table shows the hosts of the newest window with their intervals. Keys sort and filter it, go back to older
     windows, open the past and the evidence of a host, and show alerts and sites; ? lists them. INPUT is the web address
     of a hub or watch, the state folder of a hub or a folder of saved sketches, or what watch takes: then this command
@@ -120,6 +109,10 @@ class Top(
         help="A web address (http://HOST:PORT), a folder of sketches, live:eth0, a capture that grows, or another "
         "input of watch."
     )
+    token_file: Path | None = opt(
+        "FILE", "File with the token that the web address asks for.", panel="Addresses and folders"
+    )
+    alerts: Path | None = common.KEPT_ALERTS(panel="Addresses and folders")
     refresh: str = common.REFRESH
     local_time: bool = common.LOCAL_TIME
 
@@ -127,8 +120,26 @@ class Top(
 ROW_FORMATS = ("ArrowStream", "JSONEachRow", "CSV", "CSVWithNames", "TabSeparated", "TabSeparatedWithNames")
 
 
-@options()
-class RowOptions:
+class Rows(common.TrafficOptions, common.ScanWantedOptions, common.PairCubeOptions):
+    """Every row that is read is a packet or a flow record. The answer is written at the end of the input, or of each
+    window: the rows of superhosts scan. What is wrong goes to standard error, and then nothing is written.
+
+    With --chunks, src and dst are arrays (Array(IPv6)), and every row is a window of its own: one value is written for
+    it, an array of tuples of --columns. So an executable function of ClickHouse answers for each group of a query.
+
+    Examples:
+        superhosts rows --format CSV --schema src,dst < pairs.csv
+        superhosts rows --map src=a,dst=b --columns host,peers < rows.json
+    """
+
+    format: str | None = opt(
+        "ROWS",
+        f"Format of the rows that are read: {common.either(ROW_FORMATS)}.",
+        check=one_of(*ROW_FORMATS),
+        shown="by the first bytes",
+        offers=ROW_FORMATS,
+    )
+    window: str = common.WINDOW_OR_ALL(default="all")
     schema: str = opt(
         "TEXT",
         "Names of the columns that are read, in order: 'src, dst, time'. For CSV and TabSeparated, which lack them.",
@@ -152,35 +163,3 @@ class RowOptions:
         "A line with the number of rows is before each chunk of them, an Arrow stream (send_chunk_header of "
         "ClickHouse). Source and destination are arrays, and the answer to a chunk is written before the next is read."
     )
-
-
-@options("Tables and logs")
-class RowInputOptions(common.TableInputOptions):
-    format: str | None = opt(
-        "ROWS",
-        f"Format of the rows that are read: {common.either(ROW_FORMATS)}.",
-        check=one_of(*ROW_FORMATS),
-        shown="by the first bytes",
-        offers=ROW_FORMATS,
-    )
-
-
-@options("Traffic")
-class RowTrafficOptions(common.PacketOptions, RowInputOptions):
-    """The same as for a scan, with all rows as one window."""
-
-    window: str = common.WINDOW_OR_ALL(default="all")
-
-
-@options()
-class Rows(RowOptions, RowTrafficOptions, common.ScanWantedOptions, common.PairCubeOptions):
-    """Every row that is read is a packet or a flow record. The answer is written at the end of the input, or of each
-    window: the rows of superhosts scan. What is wrong goes to standard error, and then nothing is written.
-
-    With --chunks, src and dst are arrays (Array(IPv6)), and every row is a window of its own: one value is written for
-    it, an array of tuples of --columns. So an executable function of ClickHouse answers for each group of a query.
-
-    Examples:
-        superhosts rows --format CSV --schema src,dst < pairs.csv
-        superhosts rows --map src=a,dst=b --columns host,peers < rows.json
-    """
