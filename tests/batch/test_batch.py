@@ -471,7 +471,9 @@ def test_bad_inputs_among_good_ones(run: Run, cluster: Any, tmp_path: Path) -> N
         f"{tmp_path}/b.pcap",
     ]
     assert "2,400 packets" in ended.err
-    assert run("batch", tmp_path / "none", "--local", "--save", tmp_path / "t").status == 3  # No cluster is started.
+    assert (
+        run("batch", tmp_path / "none", "--local-cluster", "--save", tmp_path / "t").status == 3
+    )  # No cluster is started.
 
 
 @pytest.mark.slow
@@ -508,7 +510,7 @@ def test_progress_on_a_terminal(run, cluster, captures, tmp_path, monkeypatch) -
 
 @pytest.mark.slow
 def test_local_workers_and_urls(run: Run, captures: Path, tmp_path: Path) -> None:
-    local = ["--local", "--workers", 1, "--work", tmp_path / "w"]
+    local = ["--local-cluster", "--workers", 1, "--work", tmp_path / "w"]
     ended = subprocess.run(
         command("batch", f"file://{captures}/**/dump*", *local, *SMALL, "--json", "--save", tmp_path / "s"),
         capture_output=True,
@@ -535,14 +537,17 @@ def test_cutting_tasks() -> None:
 
 def test_packages_that_are_missing(run: Run, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    for name in (["batch", "s3://bucket/*.pcap", "--local", "--save", tmp_path / "s"], ["scan", "s3://bucket/a.pcap"]):
+    for name in (
+        ["batch", "s3://bucket/*.pcap", "--local-cluster", "--save", tmp_path / "s"],
+        ["scan", "s3://bucket/a.pcap"],
+    ):
         ended = run(*name)
         assert (ended.status, "pip install s3fs" in ended.err) == (2, True)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     ended = run("scan", f"file://{tmp_path}/a.pcap")
     assert (ended.status, "pip install 'superhosts[batch]'" in ended.err) == (2, True)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    ended = run("batch", captures, "--local", "--save", tmp_path / "s")
+    ended = run("batch", captures, "--local-cluster", "--save", tmp_path / "s")
     assert ended.status == 2
     assert ended.err.startswith("superhosts: the batch command needs packages that are not installed: pip install ")
 
@@ -552,14 +557,14 @@ def test_packages_that_are_missing(run: Run, captures: Path, tmp_path: Path, mon
 
 def test_usage(run: Run, captures: Path, tmp_path: Path) -> None:
     for words, options in (
-        ("either --scheduler ADDRESS or --local", []),
-        ("either --scheduler ADDRESS or --local", ["--local", "--scheduler", "tcp://localhost:1"]),
-        ("--workers: only with --local", ["--workers", "2", "--scheduler", "tcp://localhost:1"]),
+        ("either --scheduler ADDRESS or --local-cluster", []),
+        ("either --scheduler ADDRESS or --local-cluster", ["--local-cluster", "--scheduler", "tcp://localhost:1"]),
+        ("--workers: only with --local-cluster", ["--workers", "2", "--scheduler", "tcp://localhost:1"]),
         ("--scheduler udp://localhost:1: cannot be reached", ["--scheduler", "udp://localhost:1"]),
-        ("--detector filter: workers merge cube, cbaa", ["--local", "--detector", "filter"]),
-        ("'10.0.0.0/33' is not a prefix", ["--local", "--inner", "10.0.0.0/33"]),
-        ("is not a size", ["--local", "--task-size", "large"]),
-        ("a name without slashes", ["--local", "--site", "a/b"]),
+        ("--detector filter: workers merge cube, cbaa", ["--local-cluster", "--detector", "filter"]),
+        ("'10.0.0.0/33' is not a prefix", ["--local-cluster", "--inner", "10.0.0.0/33"]),
+        ("is not a size", ["--local-cluster", "--task-size", "large"]),
+        ("a name without slashes", ["--local-cluster", "--site", "a/b"]),
     ):
         ended = run("batch", captures, "--save", tmp_path / "s", *options)
         assert (ended.status, words in ended.err) == (2, True), ended.err
@@ -575,10 +580,10 @@ def test_local_workers_that_die_at_their_start(run: Run, captures: Path, tmp_pat
     preload = tmp_path / "preload.py"  # Runs in the process that starts the workers.
     preload.write_text("raise RuntimeError('Nanny failed to start.')")
     with dask.config.set({"distributed.nanny.preload": [str(preload)]}):
-        ended = run("batch", captures, *SMALL, "--local", "--workers", 3, "--save", tmp_path / "s")
+        ended = run("batch", captures, *SMALL, "--local-cluster", "--workers", 3, "--save", tmp_path / "s")
     assert ended.status == 2
     assert ended.err == (
-        "superhosts: --local: 3 worker processes cannot be started: Nanny failed to start; "
+        "superhosts: --local-cluster: 3 worker processes cannot be started: Nanny failed to start; "
         "out of memory? try fewer --workers\n"
     )
 

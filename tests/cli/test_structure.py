@@ -16,7 +16,7 @@ import pytest
 from commands import Run, parsed_commands
 from superhosts import cli
 from superhosts.cli import COMMANDS
-from superhosts.cli._declaration import declared
+from superhosts.cli._declaration import declared, option_name
 from superhosts.cli._options import DETECTORS as NAMED
 from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
 from superhosts.cli._values import parse_threshold
@@ -97,13 +97,16 @@ def test_every_file_is_a_command_or_begins_with_an_underscore() -> None:
 
 def test_an_option_is_the_same_in_all_commands() -> None:
     found: dict[str, dict[Any, list[str]]] = defaultdict(lambda: defaultdict(list))
+    meant: dict[str, set[str]] = defaultdict(set)  # what a name stands for, in all commands
     for name, options in option_classes().items():
         for option, each in declared(options).items():
+            meant[option_name(option, each)] |= set() if each.is_argument else {option}
             if (name, option) not in OWN_MEANING and not each.is_argument:
                 kind = str(get_type_hints(options)[option] | None)  # a default of None is no other type
                 found[option][each.name, each.short, kind, each.metavar, each.check, each.callback].append(name)
     assert len(found) > 50
     assert {name: list(ways.values()) for name, ways in found.items() if len(ways) > 1} == {}
+    assert {name: fields for name, fields in meant.items() if len(fields) > 1} == {}
     windows = [declared(options)["window"] for options in option_classes().values() if "window" in declared(options)]
     assert {(each.name, each.short, each.metavar) for each in windows} == {("", "-w", "DURATION")}
 
@@ -129,13 +132,22 @@ def test_a_command_has_few_options_and_a_first_screen(run: Run, monkeypatch: pyt
         )
 
 
-def test_a_setting_and_an_old_name_still_work_with_a_warning(run: Run, tmp_path: Path) -> None:
+def test_a_setting_and_an_old_name_still_work_with_a_warning(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said = run("scan", tmp_path / "none", "--special", "keep", "--allow", "10.0.0.1", "--allow", "10.0.0.2").err
     for line in ('special = "keep" under [scan]', 'allow = ["10.0.0.1", "10.0.0.2"] under [scan]'):
         assert f"warning: --{line.split()[0]} becomes a setting: write {line} of the --config file, or set" in said
     said = run("web", tmp_path / "none", "--listen=:0", "--log-format", "text").err
     assert "warning: --listen is called --web now" in said
     assert "none: no folder of sketches is here" in said
+    monkeypatch.setenv("SUPERHOSTS_WEB_LISTEN", "nowhere")
+    said = run("web", tmp_path / "none").err
+    assert "'nowhere' is not an address to listen at" in said
+    assert "none: no folder of sketches is here" in run("web", tmp_path / "none", "--web", ":0").err
+    monkeypatch.setenv("SUPERHOSTS_WEB_LISTEN", ":0")
+    said = run("web", tmp_path / "none").err
+    assert "SUPERHOSTS_WEB_LISTEN is called SUPERHOSTS_WEB_WEB now" in said
 
 
 def test_no_two_options_of_a_command_share_a_name() -> None:

@@ -157,7 +157,7 @@ def test_commands_that_need_files_refuse_rivals(tmp_path):
         ],
         "--detector gse: a hub merges cube, cbaa, cbaa-paper": ["hub", "--from", str(tmp_path)],
         "--detector gse: workers merge cube, cbaa, cbaa-paper, exact": [
-            *("batch", "--local", "--site", "ams", "--save", str(tmp_path), str(tmp_path))
+            *("batch", "--local-cluster", "--site", "ams", "--save", str(tmp_path), str(tmp_path))
         ],
     }
     for words, command in cases.items():

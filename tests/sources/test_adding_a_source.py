@@ -123,5 +123,5 @@ def test_every_command_reads_it(run: Run, tmp_path: Path) -> None:
     assert (ended.status, "toy:x: write the number of peers, like toy:7" in ended.err) == (2, True)
     ended = run("scan", "toy:x", "toy:9", "--json", "--detector", "exact", "--threshold", 1, "--inner", "10.0.0.0/8")
     assert (ended.status, [row["peers"] for row in ended.rows]) == (2, [])
-    ended = run("batch", "toy:7", "--local", "--save", tmp_path / "s")
+    ended = run("batch", "toy:7", "--local-cluster", "--save", tmp_path / "s")
     assert (ended.status, ended.err) == (3, "superhosts: toy:7: is not a file; other inputs are for scan\n")

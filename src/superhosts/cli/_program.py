@@ -194,9 +194,8 @@ class Command(click.Command):
         self.args: list[str] = []  # as they were given
         help = fill_paragraphs(f"{entry.help}\n\n    {self.options.__doc__}")  # indented like the rest of a docstring
         super().__init__(name, params=parameters_of(self.options), help=help)
-        known = declared(self.options)
-        self._renamed = {each.old: option_name(name, each) for name, each in known.items() if each.old}
-        self._renames: list[str] = []  # of options that are on the command line
+        self._renamed = {each.each.old: each for each in self.params if each.each.old}
+        self._renames: list[str] = []  # of options that are given by a name of the last release
         self.first = getattr(self.options, "first", ())
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -207,15 +206,22 @@ class Command(click.Command):
         """Parse the arguments; a value that is not accepted is an error of one line."""
         self.args = list(args)
         for number, (name, equals, value) in enumerate(each.partition("=") for each in args):
-            if new := self._renamed.get(name):
-                self._renames.append(f"{name} is called {new} now; the old name goes with the next release")
-                args[number] = f"{new}{equals}{value}"
+            if name in self._renamed:
+                self._note_rename(name, self._renamed[name].label)
+                args[number] = f"{self._renamed[name].label}{equals}{value}"
+        for old, each in self._renamed.items():
+            each.envvar = f"{ctx.auto_envvar_prefix}_{old.lstrip('-').replace('-', '_').upper()}"
+            if os.environ.get(each.envvar):
+                self._note_rename(each.envvar, f"{ctx.auto_envvar_prefix}_{each.name.upper()}")
         try:
             return super().parse_args(ctx, args)
         except click.BadParameter as error:
             if error.param is None or not error.message:  # a missing argument: click shows the usage line
                 raise
             raise UsageError(f"{getattr(error.param, 'label', error.param.name)}: {error.message}") from None
+
+    def _note_rename(self, old: str, new: str) -> None:
+        self._renames.append(f"{old} is called {new} now; the old name goes with the next release")
 
     def parse(
         self, args: Sequence[str], parent: click.Context | None = None, values: dict[str, Any] | None = None

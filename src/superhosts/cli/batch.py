@@ -31,10 +31,10 @@ from superhosts.sources.open import list_files
 
 def batch(options: BatchOptions) -> None:
     show_tracebacks(options.verbose)
-    if options.local == (options.scheduler is not None):
-        raise UsageError("give either --scheduler ADDRESS or --local")
-    if options.workers is not None and not options.local:
-        raise UsageError("--workers: only with --local; a cluster's number of workers is fixed")
+    if options.local_cluster == (options.scheduler is not None):
+        raise UsageError("give either --scheduler ADDRESS or --local-cluster")
+    if options.workers is not None and not options.local_cluster:
+        raise UsageError("--workers: only with --local-cluster; a cluster's number of workers is fixed")
     settings = make_settings(options, device="cpu")
     settings = replace(settings, key=key_for_sketches(options.key_file, saves=True))
     counters = CountersOutput(options.counters, options)

@@ -457,9 +457,8 @@ def _start_local(dask: Any, workers: int | None) -> Any:
         )
     except (RuntimeError, OSError) as error:  # A worker died, or the system refused a process or a file.
         processes = counted(count, "worker process", "worker processes")
-        raise UsageError(
-            f"--local: {processes} cannot be started: {str(error).rstrip('.')}; out of memory? try fewer --workers"
-        ) from None
+        why = f"cannot be started: {str(error).rstrip('.')}; out of memory? try fewer --workers"
+        raise UsageError(f"--local-cluster: {processes} {why}") from None
 
 
 def check_workers(client: Any, folder: Path, sample: str | None, *, timeout: float | None = None) -> dict[str, int]:

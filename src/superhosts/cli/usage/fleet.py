@@ -271,8 +271,8 @@ class Backup(Options):
 
 class PlaceOptions(Options, panel="Cluster"):
     scheduler: str | None = opt("ADDRESS", "The cluster's scheduler, like tcp://host:8786.")
-    local: bool = flag("Start worker processes on this machine instead.")
-    workers: int | None = opt("COUNT", "Worker processes of --local.", shown="one for each core")
+    local_cluster: bool = flag("Start worker processes on this machine instead.", old="--local")
+    workers: int | None = opt("COUNT", "Worker processes of --local-cluster.", shown="one for each core")
     work: Path | None = opt("DIR", "Folder for intermediate results; all workers must see it.", shown="SAVE.work")
     keep_work: bool = flag("Keep the intermediate results.")
     task_size: str | None = opt(
@@ -285,7 +285,7 @@ class Batch(PlaceOptions, common.TrafficOptions, common.WantedOptions, common.Re
     resumes when the same command is given again. The key is sent to the workers: use Dask's TLS if others can listen.
 
     Examples:
-        superhosts batch 'day/**/*.pcap.gz' --local --save sketches
+        superhosts batch 'day/**/*.pcap.gz' --local-cluster --save sketches
         superhosts batch s3://captures --scheduler tcp://head:8786 --save /shared
     """
 
