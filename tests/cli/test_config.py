@@ -312,6 +312,17 @@ def test_its_values_are_the_defaults(run: Run, tmp_path: Path) -> None:
     assert run("config", "check", written(tmp_path, values)).status == 0, values
 
 
+def test_the_file_to_begin_with_says_every_default(run: Run) -> None:
+    whole = run("config", "init", "-").out.partition("\n# Rules")[0]
+    table = tomllib.loads(re.sub(r"(?m)^# (?=[a-z0-9-]+ = )", "", whole))
+    assert table["scan"]["inputs"] == []
+    assert max(map(len, whole.splitlines())) <= 120
+    words = " ".join(line.removeprefix("# ") for line in whole.splitlines())
+    threshold = "Default of scan, watch: the top 10 of a window and all from 1024 on;"
+    assert f"like 1024 or 1k. {threshold}" in words
+    assert "cuda:0,1 or auto. device = " in words  # whose value is the default
+
+
 def test_the_schema_takes_what_the_program_takes(run: Run) -> None:
     schema = json.loads((DOCS / "reference" / "schemas" / "config.schema.json").read_text("utf-8"))
     validator = jsonschema.Draft202012Validator(schema)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import MISSING, replace
 from typing import Any
 
 import click
@@ -28,7 +29,7 @@ from superhosts.cli._config import (
     unknown_keys,
 )
 from superhosts.cli._link import join, nats_options
-from superhosts.cli._program import Command
+from superhosts.cli._program import Command, default_of
 from superhosts.cli._settings import output_options, traffic_settings
 from superhosts.cli._summary import CountersOutput
 from superhosts.cli._values import toml_text
@@ -72,8 +73,9 @@ RULE = """
 
 
 def config_init(options: ConfigInit) -> None:
-    tables = keys_of_tables({name: _loaded(name) for name in COMMANDS})
-    text = "".join([HEAD, *(line for name, keys in tables.items() for line in _table(name, keys)), RULE])
+    commands = {name: _loaded(name) for name in COMMANDS}
+    tables = keys_of_tables(commands)
+    text = "".join([HEAD, *(line for name, keys in tables.items() for line in _table(name, keys, commands)), RULE])
     if str(options.file) == "-":
         sys.stdout.write(text)
         return
@@ -189,7 +191,7 @@ def config_show(options: ConfigShow) -> None:
         if each.name in NEVER:
             continue
         variable = f"SUPERHOSTS_{options.command.upper()}_{each.name.upper()}"
-        value, source = each.default, "default"
+        value, source = _default(each), "default"
         if each.name in found:
             source, value = found[each.name]
         if os.environ.get(variable) and not isinstance(each, click.Argument):
@@ -206,11 +208,32 @@ def _loaded(name: str) -> Any:
     return Command(name, cli.COMMANDS[name])
 
 
-def _table(name: str, parameters: list[Any]) -> Iterator[str]:
+def _table(name: str, parameters: list[Any], commands: Mapping[str, Command]) -> Iterator[str]:
     """Yield the lines of a table: of one command, or of the options that all have if the name is empty."""
     yield f"\n[{name}]\n" if name else "\n"
     for each in parameters:
-        yield f"# {each.help}\n# {each.key} = {toml_text(each.default)}\n"
+        said = _defaults(each, {one: commands[one] for one in ([name] if name else COMMANDS)})
+        about = textwrap.fill(f"{each.help}{said}", 118, break_on_hyphens=False, break_long_words=False)
+        yield f"{textwrap.indent(about, '# ')}\n# {each.key} = {toml_text(_default(each))}\n"
+
+
+def _default(parameter: Any) -> Any:
+    """Return the default of an option, or what stands for none."""
+    if parameter.each.default is MISSING:
+        return [] if parameter.takes_many else None
+    return parameter.each.default
+
+
+def _defaults(parameter: Any, commands: Mapping[str, Command]) -> str:
+    """Return in words what an option does by default, where its value does not say that."""
+    words: dict[str, list[str]] = {}
+    for name, command in commands.items():
+        (same,) = (each for each in command.params if each.key == parameter.key)
+        words.setdefault(default_of(same), []).append(name)
+    if len(words) == 1:
+        (default,) = words
+        return f" Default: {default}." if isinstance(parameter.each.shown, str) else ""
+    return "".join(f" Default of {', '.join(names)}: {default}." for default, names in words.items() if default)
 
 
 def _context(command: Any, name: str) -> Any:
