@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,14 @@ import pytest
 from faults import full_disk
 from superhosts import __version__
 from superhosts.core.database import DamagedError, Database, Format
+from superhosts.core.files import set_aside_and_report
 from superhosts.errors import InputError, OutputError
 
 FORM = Format("the state of a test", 2, "things", "CREATE TABLE IF NOT EXISTS things (name TEXT);")
+
+
+def aside(said: list[str]) -> Callable[[Path, str], object]:
+    return partial(set_aside_and_report, say=said.append)
 
 
 @pytest.fixture
@@ -42,7 +49,7 @@ def test_a_damaged_database_is_set_aside(path: Path) -> None:
     with pytest.raises(DamagedError, match=r"not the state of a test, or damaged: .*; move it away to begin"):
         Database(path, FORM)
     said: list[str] = []
-    fresh = Database.opened(path, FORM, said.append)
+    fresh = Database.opened(path, FORM, aside(said))
     assert fresh.state() == {}
     assert "things.sqlite: not the state of a test, or damaged (file is not a database); SET ASIDE as" in said[0]
     other.close()
@@ -62,7 +69,7 @@ def test_a_full_disk_keeps_no_database_from_being_opened(path: Path) -> None:
 def test_what_is_no_plain_file_is_set_aside(tmp_path: Path) -> None:
     said: list[str] = []
     os.mkfifo(tmp_path / "fifo")
-    Database.opened(tmp_path / "fifo", FORM, said.append).close()
+    Database.opened(tmp_path / "fifo", FORM, aside(said)).close()
     assert "not a plain file; SET ASIDE" in said[0]
 
 
@@ -75,7 +82,7 @@ def test_what_its_reader_cannot_read_is_set_aside(path: Path) -> None:
             read.append(database.state())
             int(read[-1].get("colour", 1))
 
-    Database.opened(path, FORM, said.append, load).close()
+    Database.opened(path, FORM, aside(said), load).close()
     assert "invalid literal for int()" in said[0]
     assert read[-1] == {}
 

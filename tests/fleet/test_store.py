@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 import superhosts as sh
+from faults import system_call
 from fleets import KEY, damage_database, forge_parcel, make_odd, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, as_files, three, union_of
+from superhosts.core import files
 from superhosts.core.results import Selection
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
@@ -89,6 +91,20 @@ def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_repo
 
 
 # What somebody has damaged in the state.
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_window_of_which_the_ledger_is_gone_is_not_reported_as_new(tmp_path: Path, is_there: bool):
+    node = Node(tmp_path, grace=0.0, late=-1.0).step(*three())
+    node.hub.tidy()
+    assert node.store.is_past(KEY)
+    path = tmp_path / "state" / DATABASE
+    damage_database(path)
+    path.write_bytes(b"") if is_there else path.unlink()
+    again = Node(tmp_path, grace=0.0).step(*three())
+    assert [report.revision > 2 for report in again.reports] == [True]
+    assert any(f"LEDGERS LOST: {path}: it is missing or empty" in line for line in again.said)
+    assert not any("LOST" in line for line in Node(tmp_path).said)
+
+
 @pytest.mark.parametrize(
     "content", [b"\xff", "", "[]", "[" * 9999, '{"known": ["x"]}', '{"issued": {"revision": true}}', 7]
 )
@@ -137,14 +153,14 @@ def test_a_database_of_a_later_release_is_refused_and_named(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
-@pytest.mark.parametrize("name", [DATABASE, UNION, "sketch"])
+@pytest.mark.parametrize("name", [DATABASE, f"{DATABASE}-wal", UNION, "sketch"])
 def test_a_folder_or_pipe_in_place_of_a_state_file_is_set_aside(tmp_path: Path, name: str, kind: str):
     node = Node(tmp_path, grace=0.0).step(*three()[:2])
     folder = node.store.folder(KEY)
     path = next(folder.glob("*-fra-*.cube")) if name == "sketch" else folder / name
-    if name == DATABASE:
-        path = tmp_path / "state" / DATABASE
-        damage_database(path)
+    if name.startswith(DATABASE):
+        damage_database(tmp_path / "state" / DATABASE)
+        path = tmp_path / "state" / name
     make_odd(path, kind)
     again = Node(tmp_path, grace=0.0).step(three()[2])
     assert again.reports[-1].revision > 1
@@ -176,6 +192,17 @@ def test_a_state_of_release_0_1_is_taken_over(tmp_path: Path, damage: str):
     if damage in ("", "past"):
         assert {site["site"] for site in report.rows[0]["sites"]} == set(SITES)
     assert content(again.union(0)) == content(union_of(*three()))
+
+
+def test_files_that_were_taken_over_do_not_come_back_in_a_power_failure(tmp_path: Path):
+    Node(tmp_path, grace=0.0).step(*three()).store.ledgers.close()
+    as_files(tmp_path / "state")
+    synced: list[Path] = []
+    (ledger,) = tmp_path.glob("state/windows/*/ledger.json")
+    with system_call("sync_folder", synced.append, files):
+        Node(tmp_path)
+    assert not ledger.exists()
+    assert ledger.parent in synced
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo", "loop", "link"])

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts import __version__
-from superhosts.core.files import is_plain, set_aside_and_report
+from superhosts.core.files import is_plain
 from superhosts.core.text import printable
 from superhosts.errors import InputError, OutputError, SuperhostsError
 
@@ -62,7 +62,10 @@ class Format:
 
 
 class Database:
-    """An open database. Any thread may use it; `lock` is held while one does."""
+    """An open database. Any thread may use it; `lock` is held while one does.
+
+    `is_new`: nothing was in it, because there was no file, or one that was emptied or lacks its -wal.
+    """
 
     def __init__(self, path: Path, form: Format, read: Callable[[Database], object] = lambda _: None) -> None:
         """Open the database of a path, and `read` what is in it."""
@@ -93,22 +96,27 @@ class Database:
 
     @classmethod
     def opened(
-        cls, path: Path, form: Format, say: Callable[[str], None], read: Callable[[Database], object] = lambda _: None
+        cls,
+        path: Path,
+        form: Format,
+        put_aside: Callable[[Path, str], object],
+        read: Callable[[Database], object] = lambda _: None,
     ) -> Database:
-        """Open a database. One that is damaged is set aside, which `say` is told, and a new one begins."""
+        """Open a database. One that is damaged is put aside, with the reason, and a new one begins."""
         for file in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm"))):
             if os.path.lexists(file) and not is_plain(file):
-                set_aside_and_report(file, "not a plain file", say)
+                put_aside(file, "not a plain file")
         try:
             return cls(path, form, read)
         except DamagedError as error:
-            set_aside_and_report(path, f"not {form.what}, or damaged ({error.why})", say)
+            put_aside(path, f"not {form.what}, or damaged ({error.why})")
             return cls(path, form, read)
 
     def _prepare(self) -> None:
         form = self._form
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
+        self.is_new = not tables
         if tables and (version == 0 or not {"state", form.table} <= tables):
             why = "a database of another program"
             raise DamagedError(f"{why}, not {form.what}; name another", str(self.path), why)
@@ -116,7 +124,7 @@ class Database:
             text = f"a later version of superhosts{self._writer()} wrote it (format {version}; this one reads"
             raise InputError(f"{text} {form.version}); use that version, or another file", file=str(self.path))
         if (found := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            raise self._damaged(found)
+            raise self._damaged(found.removeprefix("*** in database main ***\n"))
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
         if version < form.version:  # Whoever only looks writes nothing.

@@ -135,6 +135,14 @@ def rename_durably(source: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
+def remove_durably(*paths: Path) -> None:
+    """Remove files, of which none comes back in a power failure."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for folder in {path.parent for path in paths}:
+        sync_folder(folder)
+
+
 def hold_folder(folder: Path) -> IO[str]:
     """Lock a folder, created if missing, against other processes. The lock lasts until the returned file is closed.
 

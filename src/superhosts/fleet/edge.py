@@ -25,7 +25,7 @@ from typing import Any
 
 from superhosts.core.database import Database, Format
 from superhosts.core.fields import optional, record, sequence, table, whole
-from superhosts.core.files import output_errors, read_state
+from superhosts.core.files import output_errors, read_state, remove_durably, set_aside_and_report
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
@@ -301,7 +301,8 @@ class Position:
         text = json.dumps([sorted(names), dict(fingerprint)], sort_keys=True, default=str)
         self._name = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         self._state: dict[str, Any] = {}
-        self._database = Database.opened(folder / STATE, FORMAT, say, partial(self._read, folder, say))
+        put_aside = partial(set_aside_and_report, say=say)
+        self._database = Database.opened(folder / STATE, FORMAT, put_aside, partial(self._read, folder, say))
         self._others: dict[str, Any] = self._state.get("position", {})
         mine = self._others.pop(self._name, {})
         self.frontier: int | None = mine.get("frontier")
@@ -319,7 +320,7 @@ class Position:
             if (left := read_state(earlier, check, say)) is not None:
                 database.save(**{name: json.dumps(left)})
                 with output_errors(earlier):
-                    earlier.unlink()
+                    remove_durably(earlier)
         with database.reading():
             state = database.state()
             self._state = {

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from superhosts.core.database import DamagedError, Database, Format
+from superhosts.core.database import Database, Format
 from superhosts.core.fields import FLEET_NAME, Check, is_fleet_name, refuse, sequence, table, text, whole
 from superhosts.core.files import (
     copy_durably,
@@ -38,6 +38,7 @@ from superhosts.core.files import (
     open_plain,
     os_errors,
     parse_json,
+    remove_durably,
     remove_or_set_aside,
     rename_durably,
     set_aside,
@@ -47,7 +48,7 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError, OutputError
-from superhosts.fleet.clock import THIS_MACHINE, TimeSource
+from superhosts.fleet.clock import RECORD, THIS_MACHINE, TimeSource
 from superhosts.fleet.link import MAX_SAID, MERGED, REFUSED, Receipt, Say
 from superhosts.fleet.names import SketchId, parse_window_name, site_named
 
@@ -241,19 +242,22 @@ class Ledgers:
 
     def __init__(self, state: Path, quarantine: Quarantine, say: Say, times: TimeSource) -> None:
         self._say, self._times = say, times
-        path = state / DATABASE
-        if os.path.lexists(path) and not is_plain(path):
-            quarantine.put(path, "not a plain file")
-        try:
-            self._database = Database(path, FORMAT)
-            lost = self._database.state().get("lost")
-        except DamagedError as error:
-            quarantine.put(path, f"{error.why}; made again from what lies in the folders")
-            self._database = Database(path, FORMAT)
-            lost = times.wall()
-            self._database.save(lost=lost)
-        self._lost = lost if isinstance(lost, int | float) else 0.0  # when an earlier database was set aside
-        self._take_over(state, quarantine)
+        damaged: list[Path] = []
+
+        def put_aside(path: Path, why: str) -> None:
+            quarantine.put(path, f"{why}; made again from what lies in the folders")
+            damaged.append(path)
+
+        self._database = Database.opened(state / DATABASE, FORMAT, put_aside)
+        moved = self._take_over(state, quarantine)
+        is_gone = self._database.is_new and not (damaged or moved) and os.path.lexists(state / RECORD)
+        if is_gone:
+            text = f"{state / DATABASE}: it is missing or empty; made again from what lies in the folders"
+            say(Notice(f"LEDGERS LOST: {text}", "lost", WARNING))
+        if damaged or is_gone:
+            self._database.save(lost=times.wall())
+        lost = self._database.state().get("lost")
+        self._lost = lost if isinstance(lost, int | float) else 0.0  # when an earlier database was lost
 
     def close(self) -> None:
         self._database.close()
@@ -328,8 +332,8 @@ class Ledgers:
             is_full = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
             raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error)) from error
 
-    def _take_over(self, state: Path, quarantine: Quarantine) -> None:
-        """Read the ledgers and rows that release 0.1 has kept in files, and remove these."""
+    def _take_over(self, state: Path, quarantine: Quarantine) -> int:
+        """Read the ledgers and rows that release 0.1 has kept in files, and remove these; return how many windows."""
         found = [(PAST, path.stem, path, path.with_suffix(".jsonl")) for path in state.glob("past/*.json")]
         found += [(SLIDING, path.stem, path, path.with_suffix(".jsonl")) for path in state.glob("sliding/*.json")]
         for path in state.glob("windows/*/ledger.json"):
@@ -347,12 +351,13 @@ class Ledgers:
                 with suppress(OSError, ValueError), open_plain(rows) as file:
                     lines = as_lines(map(json.loads, file))
                 _write(database, kind, window, written, ledger, lines)
-        for *_, path, rows in found:
-            path.unlink(missing_ok=True)
+        remove_durably(*(path for _, _, path, _ in found))
+        for *_, rows in found:
             remove_or_set_aside(rows)
         for folder in ("past", "sliding"):
             with suppress(OSError):  # not there, or not empty
                 (state / folder).rmdir()
+        return len(found)
 
 
 def _unknown(now: float) -> Ledger:

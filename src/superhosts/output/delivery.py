@@ -19,12 +19,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar
 
 from superhosts.core.database import DamagedError, Database, Format
-from superhosts.core.files import hold_folder, is_plain, output_errors
+from superhosts.core.files import hold_folder, is_plain, output_errors, remove_durably, set_aside_and_report
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
@@ -377,7 +378,8 @@ class Outbox:
         if folder is not None:
             self._lock = hold_folder(folder)
             try:
-                self.database = Database.opened(folder / QUEUE, FORMAT, say, self._load)
+                put_aside = partial(set_aside_and_report, say=say)
+                self.database = Database.opened(folder / QUEUE, FORMAT, put_aside, self._load)
             except BaseException:
                 self._lock.close()
                 raise
@@ -393,8 +395,7 @@ class Outbox:
                 with database.transaction() as connection:
                     content = ((path.read_bytes(),) for path in files)
                     connection.executemany("INSERT INTO batches (content) VALUES (?)", content)
-            for path in (*files, *folder.glob(".*.tmp")):  # A run was killed while it wrote such a file.
-                path.unlink()
+            remove_durably(*files, *folder.glob(".*.tmp"))  # A run was killed while it wrote such a file.
         with database.reading() as connection:
             self._sizes = dict(connection.execute("SELECT number, length(content) FROM batches ORDER BY number"))
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.core.fields import record, sequence, text, whole
-from superhosts.core.files import Replacement, os_errors, output_errors, read_state, replaceable
+from superhosts.core.files import Replacement, os_errors, output_errors, read_state, remove_durably, replaceable
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.results import to_arrow
 from superhosts.core.text import printable
@@ -287,7 +287,8 @@ class PatientFile(BackgroundOutput):
         found = read_state(earlier, _JOURNAL, self._say)
         if found is not None:
             database.save(journal=json.dumps(found))
-            earlier.unlink()
+            with output_errors(earlier):
+                remove_durably(earlier)
         elif (text := database.state().get("journal")) is not None:
             try:
                 found = _JOURNAL(json.loads(text), "")
