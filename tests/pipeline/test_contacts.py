@@ -83,9 +83,7 @@ def some_packets(count: int, seed: int = 1) -> list[Packet]:
     for _ in range(count):
         protocol = chosen.choice([6, 6, 6, 17, 17, 1, 58, 47, 132, None])
         ports = (chosen.choice([80, 443, 5000]), chosen.choice([80, 443, 5001]))
-        flags = (
-            chosen.choice([None, 0, 2, 6, 18, 16, 4, 20, 24]) if protocol == 6 else chosen.choice([None, 0, 3, 8, 128])
-        )
+        flags = chosen.choice([None, 0, 2, 4, 6, 16, 18, 20, 24] if protocol == 6 else [None, 0, 3, 8, 128])
         packet = Packet(
             chosen.randrange(1, 30),
             chosen.randrange(1, 30),
