@@ -152,14 +152,6 @@ def test_a_plan_is_that_of_the_command(run: Run) -> None:
     assert cube.geometry == sh.Geometry.parse(plan.option)
 
 
-@pytest.mark.slow
-def test_the_least_memory_for_an_error() -> None:
-    plan = sh.plan(flows="2M", error=0.02)
-    assert plan.total <= 0.02
-    assert plan == sh.plan(flows=2_000_000, error="2%")
-    assert plan.memory > sh.plan(flows="2M", error=0.1).memory
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("synth") / "day.pcap"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import superhosts as sh
@@ -32,6 +33,7 @@ CASES: dict[str, tuple[Call, str]] = {
         lambda f: sh.scan({"src": ["10.0.0.1"]}),  # type: ignore[arg-type]
         r"^scan: dict is not the name of an input; .* cube\.update\(table",
     ),
+    "a data frame as input": (lambda f: sh.scan(pd.DataFrame({"src": ["x"]})), "^scan: DataFrame is not the name"),  # type: ignore[arg-type]
     "an open file as input": (lambda f: sh.scan(io.BytesIO(b"")), "^scan: BytesIO is not the name"),  # type: ignore[arg-type]
     "detector": (lambda f: sh.scan(f, detector="magic"), '^detector="magic": one of cube'),
     "memory": (lambda f: sh.scan(f, memory="lots"), "^'lots' is not a size"),
@@ -111,12 +113,6 @@ def test_nothing_to_do_is_an_error(tmp_path: Path) -> None:
 def test_advice_speaks_of_arguments(capture: Path) -> None:
     advice = sh.calibrate(capture, memory="1MiB", device="cpu").advice()
     assert advice == "No host has 1,024 peers: a lower threshold would say more."
-
-
-def test_a_data_frame_is_no_list_of_names() -> None:
-    pandas = pytest.importorskip("pandas")
-    with pytest.raises(sh.UsageError, match=r"^scan: DataFrame is not the name of an input"):
-        sh.scan(pandas.DataFrame({"src": ["10.0.0.1"]}))
 
 
 def test_any_iterable_of_names_is_scanned(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import pickle
 import stat
-import threading
 from pathlib import Path
 
 import pytest
 
 import superhosts as sh
+from crowd import together
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
-from superhosts.core.keys import ChosenKey, choose_key, find_key, own_key, own_path, write_key
+from superhosts.core.keys import choose_key, find_key, own_key, own_path, write_key
 from superhosts.pipeline.settings import Settings
 
 SECRET = b"correct horse battery"
@@ -134,17 +134,7 @@ def test_an_own_key_of_somebody_else_is_named(own_file: Path) -> None:
 def test_threads_that_start_at_once_get_the_same_key(own_file: Path) -> None:
     """One of them makes it; the others read a complete file, whenever they look."""
     for _ in range(20):
-        barrier, found = threading.Barrier(8), []
-
-        def use(barrier: threading.Barrier = barrier, found: list[ChosenKey] = found) -> None:
-            barrier.wait()
-            found.append(choose_key())
-
-        threads = [threading.Thread(target=use) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        found = together(*[choose_key] * 8)
         assert {each.secret for each in found} == {own_file.read_bytes().strip()}
         assert [each.is_new for each in found].count(True) == 1
         assert names_in(own_file.parent) == ["key"]

@@ -174,19 +174,9 @@ def test_geometry_fills_the_memory_and_never_exceeds_it(memory, bits):
     assert geometry._replace(columns=geometry.columns + 1).memory > memory
 
 
-def test_updates_that_cannot_be_are_refused():
+def test_thresholds_that_cannot_be_are_refused():
     cube = dense_cube("1MiB")
     one = np.zeros(1, np.uint32)
-    with pytest.raises(UsageError, match="float64"):
-        cube.update(np.zeros(1, np.float64), one)
-    with pytest.raises(UsageError, match="1 host but 2 peers"):
-        cube.update(one, np.zeros(2, np.uint32))
-    with pytest.raises(UsageError, match="128 bits, but this cube takes 32-bit hosts"):
-        cube.update(np.zeros((1, 2), np.uint64), one)
-    with pytest.raises(UsageError, match="hosts and peers"):
-        cube.update(one)
-    with pytest.raises(UsageError, match="device 'tpu'"):
-        dense_cube("1MiB", device="tpu")
     for threshold in (0, -1, 0.5, float("nan")):
         with pytest.raises(UsageError, match=r"threshold .*at least 1"):
             cube.super_hosts(threshold)

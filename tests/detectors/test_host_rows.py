@@ -28,16 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:threshold")
 
 def geometry(bits: int = 32, **sizes: int) -> Geometry:
     """Return a geometry with room for about 6,000 exact pairs of 32-bit hosts."""
-    given = {
-        "slice_bits": 2,
-        "arrays": 4,
-        "column_bits": 10,
-        "columns": 40,
-        "label_bits": 3,
-        "share_bits": 1,
-        "giants": 2,
-    }
-    return Geometry(bits, **{**given, **sizes})
+    return Geometry(bits, 2, 4, 10, 40, 3, 1, giants=2)._replace(**sizes)
 
 
 def make(sizes: Geometry, *, exact: bool = True, threads: int = 2) -> Cube:

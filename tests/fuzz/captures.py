@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -43,6 +44,12 @@ class Reading:
     counters: Any = None
     finished: dict[str, tuple[int, int]] = field(default_factory=dict)
     position: int = 0  # at the end; how far a reader looks beyond damage depends on the size of its blocks
+
+    @property
+    def ends(self) -> list[tuple[str, str]]:
+        """Source and destination of all rows as text, IPv4 first."""
+        narrow = [(str(IPv4Address(src)), str(IPv4Address(dst))) for src, dst, _ in self.ipv4]
+        return narrow + [(str(IPv6Address(src)), str(IPv6Address(dst))) for src, dst, _ in self.ipv6]
 
     @property
     def ends_inside(self) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,9 @@ OUTER = {4: (p.A4, p.B4), 6: (p.A6, p.B6)}
 
 
 def rows(data: bytes, wants: Wants, folder: Path) -> list[tuple[str, str]]:
-    """Return source and destination of all rows, IPv4 first."""
     reading = read(write(folder, data), 1 << 20, wants=wants)
     assert reading.error is None
-    narrow = [(ip_address(src), ip_address(dst)) for src, dst, _ in reading.ipv4]
-    wide = [tuple(ip_address(end.to_bytes(16, "big")) for end in row[:2]) for row in reading.ipv6]
-    return [(str(src), str(dst)) for src, dst in [*narrow, *wide]]
+    return reading.ends
 
 
 def details(frame: bytes, folder: Path, link: int = 1, tunnels: str = "outer") -> list[int]:

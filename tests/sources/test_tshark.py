@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
@@ -87,12 +86,7 @@ def _headers(line: str) -> list[Ends]:
 
 
 def ours(path: Path, tunnels: str) -> list[Ends]:
-    reading = read(path, 1 << 22, wants=Wants(tunnels=tunnels))
-    narrow = [(str(ip_address(src)), str(ip_address(dst))) for src, dst, _ in reading.ipv4]
-    return narrow + [
-        (str(ip_address(src.to_bytes(16, "big"))), str(ip_address(dst.to_bytes(16, "big"))))
-        for src, dst, _ in reading.ipv6
-    ]
+    return read(path, 1 << 22, wants=Wants(tunnels=tunnels)).ends
 
 
 CASES = {name: (link, frame) for name, (link, frame, _, _) in FRAMES.items() if link not in UNKNOWN_LINK}

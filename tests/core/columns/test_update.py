@@ -17,15 +17,12 @@ from naive_columns import peers_of
 
 import superhosts as sh
 from superhosts.core.columns.hosts import BLOCK
+from tables import numbers
 
 HOSTS = ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "255.255.255.255", "10.0.0.2", "0.0.0.0", "10.0.0.1"]
 PEERS = ["1.2.3.4", "1.2.3.5", "1.2.3.4", "1.2.3.4", "128.0.0.1", "0.0.0.0", "1.1.1.1", "200.200.200.200"]
 WIDE_HOSTS = ["2001:db8::1", "2001:db8::1", "2001:db8:0:1::2", "::", "2001:db8::1"]
 WIDE_PEERS = ["2001:db8::9", "fe80::1", "fe80::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "2001:db8::9"]
-
-
-def numbers(texts: list[str]) -> list[int]:
-    return [int(ipaddress.ip_address(text)) for text in texts]
 
 
 def packed(texts: list[str]) -> list[bytes]:
@@ -153,17 +150,6 @@ def test_columns_of_every_kind(kind: str) -> None:
         *([sh.Sketch.of(exact).estimate] if kind in OF_SKETCHES else []),
     ):
         assert [row.peers for row in asked(make(HOSTS * 3))] == expected
-
-
-@pytest.mark.slow
-def test_the_same_bits_from_every_kind() -> None:
-    """Peers of 64 bits that fit in 32 are the same peers."""
-    plain, other = sh.Cube("1MiB", exact=False), sh.Cube("1MiB", exact=False)
-    hosts, peers = np.arange(1000, dtype=np.uint32) % 7, np.arange(1000, dtype=np.uint32) * 977
-    plain.update(hosts, peers)
-    other.update(hosts.astype(np.int64), peers.astype(np.uint64))
-    other.update(hosts[:9].astype(np.int8), peers[:9].astype(">u8"))
-    np.testing.assert_equal(plain.arrays(), other.arrays())
 
 
 def test_ipv6_text_in_detectors_of_both_widths() -> None:

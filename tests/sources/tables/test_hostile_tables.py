@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,10 @@ import pytest
 from pyarrow import feather
 
 from commands import Run
-from superhosts.errors import InputError, SuperhostsError
-from superhosts.pipeline.scan import Scan
-from superhosts.pipeline.settings import Settings
-from superhosts.sources.open import open_inputs
-from tables import make_rows, numbers, scan
+from superhosts.errors import InputError
+from tables import make_rows, scan
 
 ROWS = make_rows(1000)
-SETTINGS = Settings(window="all", detector="exact", threshold=1)
 SRC, DST = [row.src for row in ROWS], [row.dst for row in ROWS]
 
 
@@ -54,27 +49,6 @@ def test_files_that_were_cut(tmp_path: Path) -> None:
     for left in (200, len(whole) // 2):
         path.write_bytes(whole[:left])
         assert said(path).startswith("damaged Arrow file: "), left
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("format", ["parquet", "feather"])
-def test_bytes_that_were_changed(tmp_path: Path, format: str) -> None:
-    """Any answer is right but a crash: an error of one line, bad rows, or other addresses."""
-    generator, path = random.Random(7), tmp_path / "a"
-    table = pa.table({"src": SRC, "dst": pa.array(numbers(DST), pa.uint32())})
-    if format == "parquet":
-        pq.write_table(table, path, row_group_size=250, compression="none")
-    else:
-        feather.write_feather(table, path, chunksize=250, compression="uncompressed")
-    whole = path.read_bytes()
-    for _ in range(80):
-        changed = bytearray(whole)
-        for _ in range(generator.randrange(1, 4)):
-            changed[generator.randrange(8, len(whole))] = generator.randrange(256)
-        path.write_bytes(changed)
-        errors: list[SuperhostsError] = []
-        list(Scan(open_inputs([path], errors.append), SETTINGS, on_error=errors.append))
-        assert all(str(error).startswith(f"{path}: ") and "\n" not in str(error) for error in errors)
 
 
 def stream(path: Path, **columns: Any) -> Path:
