@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -238,29 +236,6 @@ def receiving(receiver: NatsReceiver, intake: Any) -> Iterator[None]:
     with running(receiver.run, intake):
         eventually(lambda: receiver.counters.connects)
         yield
-
-
-class ClosingServer:
-    def __init__(self, url: str) -> None:
-        self.connections = 0
-        host, _, port = url.rpartition("/")[2].rpartition(":")
-        self._socket = socket.create_server((host, int(port)))
-        self._thread = threading.Thread(target=self._serve)
-
-    def _serve(self) -> None:
-        with contextlib.suppress(OSError):  # the socket was closed
-            while True:
-                self._socket.accept()[0].close()
-                self.connections += 1
-
-    def __enter__(self) -> ClosingServer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join()
 
 
 def eventually(condition: Callable[[], Any]) -> None:

@@ -5,7 +5,6 @@ Times and rates are replaced by T and R. A case is one line of `TABLE`; the file
 
 from __future__ import annotations
 
-import gzip
 import re
 import shlex
 import shutil
@@ -86,19 +85,7 @@ TABLE: dict[str, Said] = {
         "CSV: name, width, height; name its columns: "
         "superhosts scan sizes.csv --format csv --map src=COLUMN,dst=COLUMN,time=COLUMN",
     ),
-    "results to scan": no_capture("rows.jsonl", "rows of superhosts (JSON Lines); they are results, not traffic"),
-    "a log to hosts": no_sketch("hosts conn.log", "it looks like a Zeek log (tab-separated)"),
-    "gzip in gzip": no_capture(
-        "twice.gz", "gzip data inside gzip; decompress it once: gzip -dc twice.gz | superhosts scan -"
-    ),
     "text": no_capture("notes.pcap", f"text; {TEXTS}"),
-    "text to calibrate": refused(
-        "calibrate notes.pcap",
-        f"notes.pcap: not a capture: it looks like text; {TEXTS}",
-        3,
-        "0 packets",
-        "superhosts: nothing to judge: no packet was read",
-    ),
     "a capture to hosts": no_sketch("hosts small.pcap", "it looks like a capture (pcap); superhosts scan reads it"),
     "a capture to merge": no_sketch(
         "merge small.pcap -o c.cube", "it looks like a capture (pcap); superhosts scan reads it", NOTHING
@@ -201,11 +188,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     contents = {
         "cut.pcap": small[:-3],
         "conn.log": log,
-        "twice.gz": gzip.compress(gzip.compress(small)),
         "eve.json": b'{"timestamp":"2023-11-14","event_type":"flow","src_ip":"10.0.0.7"}\n',
         "flows.csv": b"src,dst,port\n10.0.0.7,172.16.0.1,80\n",
         "sizes.csv": b"name,width,height\nbox,3,4\n",
-        "rows.jsonl": b'{"window_start":"2023-11-14T22:10:00Z","side":"inner","host":"10.0.0.7","peers":15.0}\n',
         "notes.pcap": b"notes of mine",
         "empty.cube": b"",
         "other.key": b"a key of another site",

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from test_archive_cli import save
 
+from livescans import Clock
 from superhosts.cli._progress import Progress, ScanProgress
 from superhosts.output.console import say, use_log
 from superhosts.output.streams import ERASE, Log, raw_stream
@@ -27,16 +28,6 @@ class Sized:
 
     def size(self) -> int | None:
         return self._size
-
-
-class Clock:
-    """A clock that stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ import superhosts as sh
 from faults import DeadError, at_commit, at_rename, at_sync, die, fill_database, fill_disk, system_call
 from fleets import KEY, LARGER, make_sketch, window, write_parcel
 from hubs import SITES, Node, make_archive, three, union_of
-from processes import wait_for
 from superhosts.core.files import write_json
 from superhosts.core.notices import Notice
 from superhosts.cubefile import container as sketchfile
@@ -402,23 +401,16 @@ def test_a_sweep_leaves_files_that_the_archive_did_not_make(tmp_path: Path):
     assert [path for path in others if not path.exists()] == []
 
 
-@pytest.mark.slow
 def test_a_folder_that_is_not_there_is_said_and_waited_for(tmp_path: Path):
     node = Node(tmp_path, sites=("ams",))
-    folder, stop = tmp_path / "mount", threading.Event()
-    receiver = FileReceiver(folder, node.said.append)
-    thread = threading.Thread(target=receiver.run, args=(node.intake, stop))
-    thread.start()
-    try:
-        wait_for(lambda: receiver.counters.failures > 1, "it has looked twice")
-        assert [line for line in node.said if "No such file" in line and str(folder) in line] == node.said[:1]
-        assert len(node.said) == 1
-        write_parcel(make_sketch("ams"), folder / "ams")
-        wait_for(lambda: node.intake.counters.accepted == 1, "the sketch is taken")
-        wait_for(lambda: any("works again" in line for line in node.said), "that is said")
-    finally:
-        stop.set()
-        thread.join()
+    receiver = FileReceiver(tmp_path / "mount", node.said.append)
+    for _ in range(2):
+        receiver.look(node.intake, threading.Event())
+    (line,) = node.said
+    assert ("No such file" in line, str(tmp_path / "mount") in line, receiver.counters.failures) == (True, True, 2)
+    write_parcel(make_sketch("ams"), tmp_path / "mount" / "ams")
+    receiver.look(node.intake, threading.Event())
+    assert (node.intake.counters.accepted, "works again" in node.said[-1]) == (1, True)
 
 
 def test_a_sketch_that_an_edge_cannot_read_now_does_not_keep_the_others(tmp_path: Path):

@@ -24,7 +24,6 @@ from brokers import (
     MIB,
     NEVER,
     QUICK,
-    ClosingServer,
     KeepingIntake,
     accepts,
     as_client,
@@ -180,29 +179,6 @@ def test_a_corrupt_piece_is_asked_for_again(tmp_path: Path, broker: Broker, inta
     assert (receiver.counters.corrupt, receiver.counters.sketches) == (1, 1)
     assert (sender.counters.resends, sender.counters.sketches) == (1, 2)
     assert spool.counters.damaged == 0
-
-
-@pytest.mark.slow
-def test_a_broker_away_is_said_once(tmp_path: Path, broker: Broker, intake: KeepingIntake) -> None:
-    spool = make_spool(tmp_path / "spool", "ams")
-    sent = fill(spool, "ams", 2, 1000)
-    broker.stop()
-    heard: list[str] = []
-    hub_heard: list[str] = []
-    sender, receiver = make_sender(broker, "ams", heard), make_receiver(broker, hub_heard)
-    with running(sender.run, spool), running(receiver.run, intake):
-        eventually(lambda: heard and hub_heard)
-        with ClosingServer(broker.options.url) as other:
-            eventually(lambda: other.connections >= 8)
-        for lines in (heard, hub_heard):  # at first nobody was there, then the connections ended, in a way or two
-            assert 2 <= len(set(lines)) == len(lines) <= 4
-        assert heard[0].startswith(f"the link to {broker.options.url} does not work: ")
-        assert "refused" in heard[0]
-        assert "; 2 windows wait; retrying" in heard[0]
-        broker.start()
-        eventually(lambda: not spool.waiting())
-    assert contents(intake) == sent
-    assert [line.endswith("works again") for line in hub_heard].index(True) == len(hub_heard) - 1
 
 
 def test_a_sketch_of_which_a_hub_had_a_part_arrives_at_the_next(tmp_path, broker, intake) -> None:

@@ -257,34 +257,6 @@ def test_a_process_that_was_held_up_looks_before_it_closes() -> None:
 # Windows in which nothing came
 
 
-@pytest.mark.slow
-def test_empty_windows_by_the_clock(pipe: Pipes, live: Start, tmp_path: Path) -> None:
-    clock, end = Clock(), pipe()
-    run = live(open_capture(end.path), clock=clock)
-    clock.now += 7200
-    run.gives()  # nothing before the first packet
-    end.send(some(4, seconds=299))
-    run.read(4)
-    clock.now += 32
-    run.gives((0, 4))
-    for _ in range(2):
-        clock.now += 300
-        run.rest()
-    run.gives((0, 4), (1, 0), (2, 0))
-    empty = run.results[1]
-    assert (empty.window, list(empty), empty.partial) == (Window(NOON + LENGTH, NOON + 2 * LENGTH), [], False)
-    assert (empty.sketch.window, empty.sketch.sites, empty.sketch.entries) == (empty.window, {"ams"}, [])
-    empty.sketch.save(tmp_path / "empty.cube")
-    again = sh.load(tmp_path / "empty.cube")
-    assert (again.window, again.sites, again.parts) == (empty.window, {"ams"}, {})
-    end.send(some(1, window=2) + some(3, window=4))  # the first of them is late
-    run.read(8)
-    assert run.scan.counters.late == 1
-    clock.now += 330
-    run.until(lambda: len(run.seen) >= 5)
-    assert run.seen[:5] == [(0, 4), (1, 0), (2, 0), (3, 0), (4, 3)]
-
-
 def test_files_and_scans_without_grace_have_no_empty_windows(tmp_path: Path, pipe: Pipes) -> None:
     path = write(tmp_path / "a.pcap", some(1500) + some(1500, window=5))
     for grace in (None, 30.0):
@@ -441,61 +413,19 @@ def test_a_run_that_is_resumed_gives_the_rest(tmp_path: Path, after: int, split:
     assert (counters.repeated, counters.late, counters.stray, counters.packets) == (done, 0, 0, len(frames))
 
 
-@pytest.mark.slow
-def test_a_folder_that_is_stopped_and_followed_again(tmp_path: Path) -> None:
-    """Stopped again and again, at any place, while a capture program writes: together the bits of one run."""
-    frames, captures = three_windows(), tmp_path / "captures"
-    wanted = everything(Scan([open_capture(write(tmp_path / "whole.pcap", frames))], Settings(**SMALL)))
-    captures.mkdir()
-    rng, clock = random.Random(6), Clock()
-    edges = sorted(rng.sample(range(1, len(frames)), 9))
-    written, frontier = 0, None
-    got: list[Any] = []
-    done: set[str] = set()
-
-    def read_some(run: Live) -> None:
-        """Wait until it has read anything from the first packets to all that are there."""
-        enough = rng.randrange(len(frames))
-        run.until(lambda: run.scan.counters.packets >= enough or run.scan.sources[0].waits())
-
-    for number, edge in enumerate([*edges, len(frames)]):
-        run = Live([folder(captures, done=frozenset(done))], SMALL, clock=clock, resume_from=frontier, grace=1e9)
-        with (captures / f"dump{number // 2}").open("ab") as file:  # each file over two runs
-            data = p.pcap(frames[written:edge]) if number % 2 == 0 else p.pcap(frames[written:edge])[24:]
-            file.write(data[: len(data) // 2])
-            file.flush()
-            read_some(run)
-            file.write(data[len(data) // 2 :])
-        written = edge
-        read_some(run)
-        if number == 7:  # however slow this machine is, by now two windows are done, and so are three files
-            run.until(lambda: len(got) + len(run.results) >= 2)  # noqa: B023
-        run.stop()
-        assert not any(result.partial for result in run.results)
-        assert run.scan.counters.late == 0
-        got += everything(run.results)
-        frontier = got[-1][0].end if got else None
-        spans = run.scan.sources[0].finished()
-        done |= {name for name, (_, last) in spans.items() if frontier is not None and last < frontier}
-    last = Live([folder(captures, done=frozenset(done))], SMALL, clock=clock, resume_from=frontier)
-    last.rest()
-    assert last.scan.open_window() is not None
-    clock.now += 1000
-    last.until(lambda: len(got) + len([r for r in last.results if r.packets]) >= 3)
-    last.stop()
-    got += everything(result for result in last.results if result.packets)
-    assert got == wanted
-    assert 0 < last.scan.counters.packets < len(frames) - last.scan.counters.repeated  # some files were left out
-
-
 def test_after_a_restart_empty_windows_go_on(tmp_path: Path, live: Start) -> None:
     clock = Clock()
-    write(tmp_path / "a", some(5, seconds=100))
-    run = live(folder(tmp_path), clock=clock, resume_from=NOON + 2 * LENGTH)
+    (tmp_path / "captures").mkdir()
+    write(tmp_path / "captures" / "a", some(5, seconds=100))
+    run = live(folder(tmp_path / "captures"), clock=clock, resume_from=NOON + 2 * LENGTH)
     run.read(5)
     assert run.scan.counters.repeated == 5
     clock.now += 900
     run.gives((2, 0))
+    (empty,) = run.results
+    empty.sketch.save(tmp_path / "empty.cube")
+    again = sh.load(tmp_path / "empty.cube")
+    assert (again.window, again.sites, again.parts, again.entries) == (empty.window, {"ams"}, {}, [])
 
 
 # The stop
