@@ -44,67 +44,58 @@ def zipped() -> bytes:
     return file.getvalue()
 
 
-LOOKS: dict[str, tuple[bytes, str]] = {
-    "sketch": (MAGIC + bytes(20), "a sketch (.cube); superhosts hosts asks it, superhosts merge merges it"),
-    "cut": (b"\xd4\xc3\xb2", f"the beginning of a capture that was cut; {EMPTY}"),
-    "bzip2": (bz2.compress(b"x"), "bzip2 data; decompress it: bzip2 -dc FILE | superhosts scan -"),
-    "zip": (zipped(), "a zip archive; unpack it first: unzip FILE"),
-    "tar": (tar(), "a tar archive; unpack it first: tar -xf FILE"),
-    "erf": (
-        erf_record() + erf_record(),
+BZIP2, ZEEK = bz2.compress(b"x"), b"#separator \\x09\n#set_separator\t,\n"
+LOOKS = [  # what a file is called, and its beginning
+    ("a sketch (.cube); superhosts hosts asks it, superhosts merge merges it", MAGIC + bytes(20)),
+    (f"the beginning of a capture that was cut; {EMPTY}", b"\xd4\xc3\xb2"),
+    ("bzip2 data; decompress it: bzip2 -dc FILE | superhosts scan -", BZIP2),
+    ("a zip archive; unpack it first: unzip FILE", zipped()),
+    ("a tar archive; unpack it first: tar -xf FILE", tar()),
+    (
         "a capture in the ERF format; convert it: traceconvert erf:FILE pcapfile:out.pcap (libtrace)",
+        erf_record() + erf_record(),
     ),
-    "nfcapd": (struct.pack("<HH", 0xA50C, 1) + bytes(272), f"a file of nfcapd (nfdump); {FLOWS}"),
-    "netflow5": (struct.pack(">HHIII", 5, 30, 1, NOW, 0), f"NetFlow v5 datagrams; {NETFLOW}"),
-    "netflow9": (struct.pack(">HHIII", 9, 2, 1, NOW, 0), f"NetFlow v9 datagrams; {NETFLOW}"),
-    "ipfix": (struct.pack(">HHIII", 10, 100, NOW, 1, 0), f"IPFIX messages; {NETFLOW}"),
-    "sflow": (struct.pack(">IIIIII", 5, 1, 1, 1, 1, 1), f"sFlow datagrams; {NETFLOW.replace('netflow', 'sflow')}"),
-    "zeek": (b"#separator \\x09\n#set_separator\t,\n", f"a Zeek log (tab-separated); {LOGS}"),
-    "zeek json": (b'{"ts":1.5,"uid":"C","id.orig_h":"10.0.0.1"}\n', f"a Zeek log (JSON); {LOGS}"),
-    "eve": (b'{"timestamp":"2020","event_type":"flow","src_ip":"10.0.0.1"', f"a Suricata log (EVE); {LOGS}"),
-    "json lines": (b'{"a": 1}\n{"a": 2}\n', f"JSON Lines; {LOGS}"),
-    "json array": (
-        b'[{"src": "10.0.0.1"}, {"src"',
-        "a JSON array; make lines of its objects: jq -c '.[]' FILE | superhosts scan -",
-    ),
-    "utf-16": (
-        "src,dst\n".encode("utf-16-le").join([b"\xff\xfe", b""]),
-        "text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8",
-    ),
-    "json": (b'{\n "a": [1, 2', f"JSON; {EMPTY}"),
-    "html": (b"<!DOCTYPE html>\n<html>", f"an HTML page; {EMPTY}"),
-    "tcpdump": (
-        b"12:00:00.000001 IP 10.0.0.1.53 > 10.0.0.2.99: UDP\n",
+    (f"a file of nfcapd (nfdump); {FLOWS}", struct.pack("<HH", 0xA50C, 1) + bytes(272)),
+    (f"NetFlow v5 datagrams; {NETFLOW}", struct.pack(">HHIII", 5, 30, 1, NOW, 0)),
+    (f"NetFlow v9 datagrams; {NETFLOW}", struct.pack(">HHIII", 9, 2, 1, NOW, 0)),
+    (f"IPFIX messages; {NETFLOW}", struct.pack(">HHIII", 10, 100, NOW, 1, 0)),
+    (f"sFlow datagrams; {NETFLOW.replace('netflow', 'sflow')}", struct.pack(">IIIIII", 5, 1, 1, 1, 1, 1)),
+    (f"a Zeek log (tab-separated); {LOGS}", ZEEK),
+    (f"a Zeek log (JSON); {LOGS}", b'{"ts":1.5,"uid":"C","id.orig_h":"10.0.0.1"}\n'),
+    (f"a Suricata log (EVE); {LOGS}", b'{"timestamp":"2020","event_type":"flow","src_ip":"10.0.0.1"'),
+    (f"JSON Lines; {LOGS}", b'{"a": 1}\n{"a": 2}\n'),
+    ("a JSON array; make lines of its objects: jq -c '.[]' FILE | superhosts scan -", b'[{"src": "10.0.0.1"}, {"src"'),
+    ("text in UTF-16; convert it: iconv -f UTF-16 -t UTF-8", "src,dst\n".encode("utf-16-le").join([b"\xff\xfe", b""])),
+    (f"JSON; {EMPTY}", b'{\n "a": [1, 2'),
+    (f"an HTML page; {EMPTY}", b"<!DOCTYPE html>\n<html>"),
+    (
         "packets as tcpdump prints them; let tcpdump write them: tcpdump -w - | superhosts scan -",
+        b"12:00:00.000001 IP 10.0.0.1.53 > 10.0.0.2.99: UDP\n",
     ),
-    "csv": (
-        b"StartTime,Dur,Proto,SrcAddr,Sport\n2011,1,tcp,10.0.0.1,80\n",
+    (
         f"CSV: StartTime, Dur, Proto, SrcAddr, …; {TABLES}",
+        b"StartTime,Dur,Proto,SrcAddr,Sport\n2011,1,tcp,10.0.0.1,80\n",
     ),
-    "semicolons": (b"\xef\xbb\xbfa;b;c\n1;2;3\n", f"CSV: a, b, c; {TABLES}"),
-    "tabs": (b"src\tdst\tport\n1\t2\t3\n", f"a tab-separated table: src, dst, port; {TABLES}"),
-    "text": (b"this is not a capture", f"text; {filetypes.TEXTS}"),
-    "letters that are cut": ("ü".encode()[:1].join([b"plain ", b""]), f"text; {filetypes.TEXTS}"),
-    "zeros": (bytes(4096), "zeros, and nothing else at its beginning"),
-    "noise": (b"\xa1\xb2\xc3\xd5abc", "binary data of no known kind (it starts with the bytes a1 b2 c3 d5 61 62 63)"),
-    "escape codes": (
-        b"\x1b[2Jhello",
-        "binary data of no known kind (it starts with the bytes 1b 5b 32 4a 68 65 6c 6c)",
-    ),
-}
+    (f"CSV: a, b, c; {TABLES}", b"\xef\xbb\xbfa;b;c\n1;2;3\n"),
+    (f"a tab-separated table: src, dst, port; {TABLES}", b"src\tdst\tport\n1\t2\t3\n"),
+    (f"text; {filetypes.TEXTS}", b"this is not a capture"),
+    (f"text; {filetypes.TEXTS}", "ü".encode()[:1].join([b"plain ", b""])),
+    ("zeros, and nothing else at its beginning", bytes(4096)),
+    ("binary data of no known kind (it starts with the bytes a1 b2 c3 d5 61 62 63)", b"\xa1\xb2\xc3\xd5abc"),
+    ("binary data of no known kind (it starts with the bytes 1b 5b 32 4a 68 65 6c 6c)", b"\x1b[2Jhello"),
+]
 
 
-@pytest.mark.parametrize("kind", LOOKS)
-def test_a_file_that_is_no_capture_is_called_by_its_kind(kind: str) -> None:
-    data, words = LOOKS[kind]
+@pytest.mark.parametrize(("words", "data"), LOOKS)
+def test_a_file_that_is_no_capture_is_called_by_its_kind(words: str, data: bytes) -> None:
     assert filetypes.not_a_capture(data) == f"not a capture: it looks like {words}"
     assert filetypes.not_a_capture(data[:3]).startswith("not a capture: it looks like ")  # a pipe with few bytes
 
 
 def test_what_is_compressed_is_said_and_the_name_is_quoted() -> None:
-    text = filetypes.not_a_capture(LOOKS["bzip2"][0], "day 1.bz2")
+    text = filetypes.not_a_capture(BZIP2, "day 1.bz2")
     assert text.endswith("bzip2 -dc 'day 1.bz2' | superhosts scan -")
-    zeek = filetypes.not_a_capture(LOOKS["zeek"][0], "conn.log.gz", "gzip")
+    zeek = filetypes.not_a_capture(ZEEK, "conn.log.gz", "gzip")
     assert zeek == f"not a capture: it looks like a Zeek log (tab-separated), compressed (gzip); {LOGS}"
     twice = filetypes.not_a_capture(lzma.compress(b"x"), "x.pcap.xz.gz", "gzip")
     way = "decompress it once: gzip -dc x.pcap.xz.gz | superhosts scan -"
@@ -120,7 +111,7 @@ def test_a_file_that_is_no_sketch_is_called_by_its_kind(
         (p.pcap([]), "it looks like a capture (pcap); superhosts scan reads it"),
         (p.section(), "it looks like a capture (pcapng); superhosts scan reads it"),
         (gzip.compress(p.pcap([])), "it looks like gzip data; if it is a capture, superhosts scan reads it"),
-        (LOOKS["zeek"][0], "it looks like a Zeek log (tab-separated)"),
+        (ZEEK, "it looks like a Zeek log (tab-separated)"),
         (b"hello", "it looks like text"),
     ):
         assert filetypes.not_a_sketch(data) == f"not a .cube file: {words}"

@@ -30,18 +30,11 @@ from traffic import talk, write
 NOON = 1_794_657_600_000_000_000  # 2026-11-14T12:00:00Z
 WINDOW = sh.Window(NOON, NOON + 300_000_000_000)
 TYPES = {
-    "window_start": "timestamp[ns, tz=UTC]",
-    "window_end": "timestamp[ns, tz=UTC]",
-    "host": "string",
+    **dict.fromkeys(("window_start", "window_end"), "timestamp[ns, tz=UTC]"),
+    **dict.fromkeys(("host", "side", "direction", "detector"), "string"),
+    **dict.fromkeys(("peers", "peers_low", "peers_high"), "int64"),
+    **dict.fromkeys(("exact", "saturated"), "bool"),
     "family": "int8",
-    "side": "string",
-    "direction": "string",
-    "peers": "int64",
-    "peers_low": "int64",
-    "peers_high": "int64",
-    "exact": "bool",
-    "saturated": "bool",
-    "detector": "string",
 }
 
 

@@ -257,24 +257,26 @@ def test_an_interrupted_write_leaves_nothing(tmp_path: Path, error: type[BaseExc
 
 
 LAST = sh.Part(4, "outer", "in")
+
+
+def with_last(make_last: Callable[[], Any], *, is_new: bool = False) -> Callable[[Any, Any], None]:
+    """Return a change of two sketches: the last part of the second is another one, and new to the first."""
+
+    def change(a: Any, b: Any) -> None:
+        b.parts[LAST] = make_last()
+        if is_new:
+            del a.parts[LAST]
+
+    return change
+
+
+ANOTHER_KEY = "key [0-9a-f]{16} into key [0-9a-f]{16}"
 UNLIKE: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
-    "geometry": (
-        lambda a, b: b.parts.update({LAST: sh.Cube(geometry=TINY[32]._replace(columns=3))}),
-        "columns 3 into columns 2",
-    ),
-    "key": (
-        lambda a, b: b.parts.update({LAST: make("tiny", key="another one")}),
-        "key [0-9a-f]{16} into key [0-9a-f]{16}",
-    ),
-    "key of a part that is new": (
-        lambda a, b: (b.parts.update({LAST: make("tiny", key="another one")}), a.parts.pop(LAST)),
-        "key [0-9a-f]{16} into key [0-9a-f]{16}",
-    ),
-    "detector": (lambda a, b: b.parts.update({LAST: make("exact")}), "cannot merge exact into cube"),
-    "detector of a part that is new": (
-        lambda a, b: (b.parts.update({LAST: make("exact")}), a.parts.pop(LAST)),
-        "cannot merge exact into cube",
-    ),
+    "geometry": (with_last(lambda: sh.Cube(geometry=TINY[32]._replace(columns=3))), "columns 3 into columns 2"),
+    "key": (with_last(lambda: make("tiny", key="another one")), ANOTHER_KEY),
+    "key of a part that is new": (with_last(lambda: make("tiny", key="another one"), is_new=True), ANOTHER_KEY),
+    "detector": (with_last(lambda: make("exact")), "cannot merge exact into cube"),
+    "detector of a part that is new": (with_last(lambda: make("exact"), is_new=True), "cannot merge exact into cube"),
     "host prefix": (lambda a, b: setattr(b.parts[sh.Part(6)], "format", HostFormat(6, 48)), "hosts /48 into hosts /64"),
 }
 

@@ -41,9 +41,7 @@ def test_a_full_sketch_answers_with_a_warning(kind, geometry, where):
     sketch = kind(geometry=geometry, device=where, threads=2)
     fill(sketch)
     sketch.engine.max_steps = 100  # instead of 2^26 for each of several thresholds
-    with pytest.warns(
-        ThresholdWarning, match=f"this {kind.name} is too full for threshold 40: no host can be distinguished"
-    ):
+    with pytest.warns(ThresholdWarning, match=f"this {kind.name} is too full for threshold 40: no host can be"):
         assert len(sketch.super_hosts(40)) == 0
     with pytest.warns(ThresholdWarning, match="too full"):
         assert len(sketch.top(3)) == 0
@@ -99,8 +97,7 @@ def test_hosts_above_the_crowd_are_found_all_the_same(kind, geometry):
     assert few < many
     sketch.engine.max_steps = few
     with pytest.warns(
-        ThresholdWarning,
-        match=r"too full for threshold 20: the search was limited to hosts with about (40|80|160) or more",
+        ThresholdWarning, match="threshold 20: the search was limited to hosts with about (40|80|160) or"
     ):
         found = sketch.super_hosts(20)
     assert set(big.tolist()) <= set(found.hosts.tolist())

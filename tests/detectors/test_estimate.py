@@ -68,9 +68,8 @@ def test_the_interval_holds_the_truth_19_times_of_20(peers, fills):
     assert inside > 0.95 - 5 * math.sqrt(0.95 * 0.05 / times)
     deviation = found.peers.std()
     claimed = ((found.high - found.low) / 2 / 1.96).mean()
-    assert deviation == pytest.approx(
-        claimed, rel=0.25
-    )  # The standard deviation of 400 trials has an error of 3.5 %; allow 5 times that.
+    # The standard deviation of 400 trials has an error of 3.5 %; allow 5 times that.
+    assert deviation == pytest.approx(claimed, rel=0.25)
     assert abs(found.peers.mean() - peers) < 0.3 * deviation + 5 * deviation / math.sqrt(times)
 
 

@@ -40,7 +40,8 @@ from tuned import tuned
 ROUNDS = int(os.environ.get("SUPERHOSTS_THREAD_ROUNDS", "5"))
 WRITERS, READERS = 8, 2
 BATCHES = 4  # batches per writer
-WAY = "fork before threads use it, or make a new one in the child"
+IN_USE = "this Cube was in use by another thread when the process forked: only a part of it is here; "
+IN_USE += "fork before threads use it, or make a new one in the child"
 FOUR = sh.Part(4)
 TINY: dict[str, Any] = {  # sizes for the simulator, in which every GPU thread is a Python thread
     "cube": sh.Geometry(32, 2, 3, 7, 5, 1, 1),
@@ -527,9 +528,6 @@ def test_a_child_that_is_forked_while_another_thread_works_never_waits_for_it(tm
     may_end.set()
     thread.join()
     *refused, shown, peers = (tmp_path / "said").read_text().splitlines()
-    assert (
-        refused
-        == ["this Cube was in use by another thread when the process forked: only a part of it is here; " + WAY] * 3
-    )
+    assert refused == [IN_USE] * 3
     assert (shown[:6], peers) == ("<super", "2")
     assert used.estimate(5).peers == 1  # The parent goes on.

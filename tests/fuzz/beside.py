@@ -43,7 +43,7 @@ def captures() -> list[bytes]:
 def logs() -> list[bytes]:
     """Return every kind of log of the tests of logs, with several rows where it is one line for each."""
     module = load_module(TESTS / "sources" / "tables" / "test_logs.py")
-    found = [text.encode() for _, text in module.TEXTS.values()]
+    found = [text.encode() for text in module.TEXTS.values()]
     return found + [text + text.splitlines(keepends=True)[-1] * 3 for text in found if text.endswith(b"\n")]
 
 

@@ -12,17 +12,7 @@ from fuzz.captures import frame_of
 from fuzz.mutations import NUMBERS, apply, edits
 from fuzz.targets import target
 from guards import between_guards
-from superhosts.sources.frames.columns import (
-    IPV4,
-    IPV6,
-    NOT_IP,
-    PACKETS,
-    TALLY_SLOTS,
-    TRUNCATED,
-    UNSUPPORTED_LINK,
-    new_columns,
-    start_walk,
-)
+from superhosts.sources.frames import columns as cols
 from superhosts.sources.livecapture import BLOCKS, DAMAGED, PLACE_SLOTS, TWICE, Cursor, Layout, walk_ring
 
 SIZE, BLOCKS_OF_RING, MOST = 1024, 4, 64
@@ -60,21 +50,21 @@ def walked(data: bytes, cooked: bool, limit: int) -> r.Reading:
     """Walk a ring with the product, in steps of at most `limit` packets."""
     words, found = between_guards(len(data))[-len(data) :].view(np.uint32), r.Reading()
     words[:] = np.frombuffer(data, np.uint32)
-    tally, place = np.zeros(TALLY_SLOTS, np.int64), np.zeros(PLACE_SLOTS, np.int64)
-    columns = new_columns(limit, limit)
+    tally, place = np.zeros(cols.TALLY_SLOTS, np.int64), np.zeros(PLACE_SLOTS, np.int64)
+    columns = cols.new_columns(limit, limit)
     layout = Layout(SIZE, len(data) // SIZE, int(cooked))
     while True:
-        start_walk(tally, limit)
+        cols.start_walk(tally, limit)
         walk_ring(words.view(np.uint8), Cursor(words, place, layout), tally, columns)
         counts = tally.tolist()
         ends = zip(columns.src4.tolist(), columns.dst4.tolist(), columns.time4.tolist(), strict=True)
-        found.ipv4 += list(ends)[: counts[IPV4]]
+        found.ipv4 += list(ends)[: counts[cols.IPV4]]
         wide = zip(columns.src6.tolist(), columns.dst6.tolist(), columns.time6.tolist(), strict=True)
-        found.ipv6 += [(a << 64 | b, c << 64 | d, time) for (a, b), (c, d), time in wide][: counts[IPV6]]
-        found.not_ip += counts[NOT_IP]
-        found.truncated += counts[TRUNCATED]
-        found.unsupported += counts[UNSUPPORTED_LINK]
-        if not counts[PACKETS]:
+        found.ipv6 += [(a << 64 | b, c << 64 | d, time) for (a, b), (c, d), time in wide][: counts[cols.IPV6]]
+        found.not_ip += counts[cols.NOT_IP]
+        found.truncated += counts[cols.TRUNCATED]
+        found.unsupported += counts[cols.UNSUPPORTED_LINK]
+        if not counts[cols.PACKETS]:
             found.twice, found.damaged, found.blocks = (int(place[slot]) for slot in (TWICE, DAMAGED, BLOCKS))
             assert not words[2 :: SIZE // 4][: found.blocks].any()  # given back
             return found

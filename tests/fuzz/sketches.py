@@ -89,9 +89,8 @@ def change_raw(base: int, edits: list[Edit]) -> bytes:
 
 def sketches_like(*chosen: int) -> st.SearchStrategy[bytes]:
     """Return changed sketches; of all bases, or of chosen ones."""
-    base = st.sampled_from(
-        chosen or (*[0, -1, -2] * len(DETECTORS), *range(len(DETECTORS)))
-    )  # some of the others are large
+    # Some of the others are large.
+    base = st.sampled_from(chosen or (*[0, -1, -2] * len(DETECTORS), *range(len(DETECTORS))))
     headers = st.builds(change, base, json_edits, st.just(0), st.none(), st.just([]))
     coding = st.none() | st.integers(0, 3)
     bodies = st.builds(change, base, st.just([]) | json_edits, st.integers(0, 11), coding, edits)

@@ -124,9 +124,8 @@ def hub_states(case: tuple[Tree, str, bytes]) -> None:
         assert node.send(late).verdict == "merged"
         node.hub.step()
         assert any("nyc" in report.sites for report in node.reports)
-        if name.endswith(".json") and not _is_object(
-            data
-        ):  # nothing is to be believed in it: all comes from the sketches
+        # Nothing is to be believed in such a file: all comes from the sketches.
+        if name.endswith(".json") and not _is_object(data):
             assert content(node.union(1)) == content(union_of(*three(1)))
         Node(folder, grace=0.0).hub.step()
 

@@ -76,20 +76,15 @@ def test_headers_below_each_other_are_bounded(depth: int, tmp_path: Path) -> Non
     packet = p.ipv4(f"10.0.0.{depth}", "10.1.1.1", TCP, protocol=6)
     for number in reversed(range(1, depth)):
         packet = p.ipv4(f"10.0.0.{number}", "10.1.1.1", packet, protocol=4)
-    assert rows(p.pcap([(T, packet)], 101), Wants(tunnels="inner"), tmp_path) == [
-        (f"10.0.0.{min(depth, 8)}", "10.1.1.1")
-    ]
+    found = rows(p.pcap([(T, packet)], 101), Wants(tunnels="inner"), tmp_path)
+    assert found == [(f"10.0.0.{min(depth, 8)}", "10.1.1.1")]
 
 
 @pytest.mark.parametrize("wants", EVERY_WANT, ids=str)
 @pytest.mark.parametrize("family", [4, 6])
 def test_columns_have_room_for_two_rows_of_the_shortest_records(family: int, wants: Wants, tmp_path: Path) -> None:
-    header = (
-        (lambda rest: p.ipv4(payload=rest, protocol=4))
-        if family == 4
-        else (lambda rest: p.ipv6("::1", "::2", rest, 41))
-    )
-    record = p.record(T, header(header(b"")))
+    within = p.ipv4(payload=b"") if family == 4 else p.ipv6("::1", "::2", b"")
+    record = p.record(T, p.ipv4(payload=within, protocol=4) if family == 4 else p.ipv6("::1", "::2", within, 41))
     path = write(tmp_path, p.pcap_header(101) + record * 3000)
     for cutting in (Cutting(threads=1), Cutting(5000, 1 << 16, threads=2)):
         reading = read(path, 4096, cutting, wants)

@@ -44,11 +44,8 @@ def test_a_folder_and_a_pattern_stand_for_files(day: Path, monkeypatch: pytest.M
     assert names(f"file://{day}") == names(f"file://{day}/") == [f"file://{name}" for name in wanted]
     assert names(f"{day}/a.pcap", f"file://{day}/b/dump*") == [wanted[0], *(f"file://{name}" for name in wanted[1:])]
     monkeypatch.chdir(day.parent)
-    assert names("day") == [
-        "day/a.pcap",
-        "day/b/dump.pcap9",
-        "day/b/dump.pcap10",
-    ]  # errors name files as they were given
+    # Errors name files as they were given.
+    assert names("day") == ["day/a.pcap", "day/b/dump.pcap9", "day/b/dump.pcap10"]
     assert names("day", wanted[0]) == names("day")
     assert names(wanted[0], "day") == [wanted[0], "day/b/dump.pcap9", "day/b/dump.pcap10"]
     assert names("day/a.pcap", "day/a.pcap") == ["day/a.pcap"] * 2

@@ -21,79 +21,56 @@ OTHER = "is IPv6, but hosts here are IPv4; a detector with key_bits=128 takes it
 
 NULLABLE = "is not an integer; drop such rows, or use a nullable type (Int64)"
 ARROW = "is not a type of addresses; integers, strings and 4 or 16 bytes are"
-FAULTS: dict[str, tuple[tuple[Any, ...], str]] = {
-    "negative": ((np.array([1, 2, -3]), [1, 2, 3]), "hosts, row 2: -3 is negative"),
-    "negative, 32 bits": ((np.array([1, -2], np.int32), [1, 2]), "hosts, row 1: -2 is negative"),
-    "negative peer": (([1, 2], np.array([1, -2])), "peers, row 1: -2 is negative"),
-    "large": ((np.array([1, 1 << 32]), [1, 2]), "hosts, row 1: 4294967296 does not fit in 32 bits"),
-    "very large": (([1, 1 << 200], [1, 2]), f"hosts, row 1: {1 << 200} does not fit in 32 bits"),
-    "very large peer": (([1, 1], [1, 1 << 128]), f"peers, row 1: {1 << 128} does not fit in 128 bits"),
-    "wide host": (
-        (np.array([[0, 5], [1, 5]], np.uint64), [1, 2]),
-        "update: hosts have 128 bits, but this exact takes 32-bit hosts",
-    ),
-    "sparse": ((pd.Series(pd.arrays.SparseArray([1.0, np.nan])), [1, 2]), f"hosts, row 1: NaN (float64) {NULLABLE}"),
-    "decimal": ((pa.array([Decimal("1.5")]), [1]), f"hosts: Arrow's decimal128(2, 1) {ARROW}"),
-    "what Arrow cannot read": (
-        (pl.Series([[1 << 100]], dtype=pl.List(pl.Int128)), [1]),
+FAULTS: list[tuple[Any, ...]] = [  # what is said, and the columns
+    ("hosts, row 2: -3 is negative", np.array([1, 2, -3]), [1, 2, 3]),
+    ("hosts, row 1: -2 is negative", np.array([1, -2], np.int32), [1, 2]),
+    ("peers, row 1: -2 is negative", [1, 2], np.array([1, -2])),
+    ("hosts, row 1: 4294967296 does not fit in 32 bits", np.array([1, 1 << 32]), [1, 2]),
+    (f"hosts, row 1: {1 << 200} does not fit in 32 bits", [1, 1 << 200], [1, 2]),
+    (f"peers, row 1: {1 << 128} does not fit in 128 bits", [1, 1], [1, 1 << 128]),
+    ("update: hosts have 128 bits, but this exact takes 32-bit hosts", np.array([[0, 5], [1, 5]], np.uint64), [1, 2]),
+    (f"hosts, row 1: NaN (float64) {NULLABLE}", pd.Series(pd.arrays.SparseArray([1.0, np.nan])), [1, 2]),
+    (f"hosts: Arrow's decimal128(2, 1) {ARROW}", pa.array([Decimal("1.5")]), [1]),
+    (
         "hosts: Arrow cannot read this Series: Invalid or unsupported format string: '_pli128'",
+        pl.Series([[1 << 100]], dtype=pl.List(pl.Int128)),
+        [1],
     ),
-    "NaN": ((np.array([1, np.nan]), [1, 2]), f"hosts, row 1: NaN (float64) {NULLABLE}"),
-    "float": (
-        (pd.Series([1.0, 2.5]), [1, 2]),
-        "hosts, row 0: 1.0 (float64) is not an integer; convert the column to integers",
-    ),
-    "float in a list": (([1, 2.5], [1, 2]), "hosts, row 1: 2.5 is not an integer, but row 0 is"),
-    "text in a list of integers": (([1, "1.1.1.1"], [1, 2]), "hosts, row 1: '1.1.1.1' is not an integer, but row 0 is"),
-    "truth": (([True, False], [1, 2]), "hosts, row 0: True is not an address; " + TAKEN),
-    "truths": ((np.array([True]), [1]), "hosts: bool (1,) is not a column of addresses; " + FORMS),
-    "text": ((["1.1.1.1", "1.1.1.256"], [1, 2]), "hosts, row 1: '1.1.1.256' is not an address"),
-    "long text": ((["x" * 99], [1]), f"hosts, row 0: '{'x' * 60}…' is not an address"),
-    "text with a line break": (
-        (["1.1.1.1", "1.1.1.1\n1.1.1.1"], [1, 2]),
-        "hosts, row 1: '1.1.1.1\\n1.1.1.1' is not an address",
-    ),
-    "other letters": ((np.array(["1.1.1.1", "1.1.1.١"]), [1, 2]), "hosts, row 1: '1.1.1.١' is not an address"),
-    "a prefix": (
-        ([ipaddress.ip_network("10.0.0.0/8")], [1]),
-        "hosts, row 0: IPv4Network('10.0.0.0/8') is not an address; " + TAKEN,
-    ),
-    "IPv6": ((["1.1.1.1", "2001:db8::1"], [1, 2]), "hosts, row 1: '2001:db8::1' " + OTHER),
-    "IPv6 object": (([ipaddress.ip_address("::1")], [1]), "hosts, row 0: ::1 " + OTHER),
-    "category": (
-        (pd.Series(["1.1.1.1", "?", "?"], dtype="category"), [1, 2, 3]),
-        "hosts, row 1: '?' is not an address",
-    ),
-    "bytes": (([b"1.1.1.1", b"abc"], [1, 2]), "hosts, row 1: 'abc' is not an address"),
-    "length": (([1], [1, 2]), "update: 1 host but 2 peers"),
-    "one column": ((np.zeros(3, np.uint32),), "update: peers are missing; pass hosts and peers, or one PairBatch"),
-    "three words": ((np.zeros((3, 3), np.uint64), [1]), "hosts: uint64 (3, 3) is not a column of addresses; " + FORMS),
-    "one address": (("1.1.1.1", "1.1.1.2"), "hosts: str is not a column; pass an array, a list or a series"),
-    "one number": ((1, 2), "hosts: int is not a column; pass an array, a list or a series"),
-    "Arrow floats": ((pa.array([1.5]), [1]), f"hosts: Arrow's double {ARROW}"),
-    "table": (
-        (pd.DataFrame({"a": [1], "b": [2]}),),
-        "update: which columns? pass host=… and peer=…; the table has a, b",
-    ),
-    "relation": ((duckdb.sql("select 1 as a"),), "update: which columns? pass host=… and peer=…; the table has a"),
-    "tables": (
-        (pl.DataFrame({"a": [1]}), pl.DataFrame({"b": [1]})),
-        "hosts: a table with columns a; name two: host=…, peer=…",
-    ),
-    "structured": ((np.zeros(1, [("a", "u4")]), [1]), "hosts: a table with columns a; name two: host=…, peer=…"),
-    "dates": (
-        (np.array(["2026-11-16"], "M8[s]"), [1]),
-        "hosts: datetime64[s] (1,) is not a column of addresses; " + FORMS,
-    ),
-}
+    (f"hosts, row 1: NaN (float64) {NULLABLE}", np.array([1, np.nan]), [1, 2]),
+    ("hosts, row 0: 1.0 (float64) is not an integer; convert the column to integers", pd.Series([1.0, 2.5]), [1, 2]),
+    ("hosts, row 1: 2.5 is not an integer, but row 0 is", [1, 2.5], [1, 2]),
+    ("hosts, row 1: '1.1.1.1' is not an integer, but row 0 is", [1, "1.1.1.1"], [1, 2]),
+    ("hosts, row 0: True is not an address; " + TAKEN, [True, False], [1, 2]),
+    ("hosts: bool (1,) is not a column of addresses; " + FORMS, np.array([True]), [1]),
+    ("hosts, row 1: '1.1.1.256' is not an address", ["1.1.1.1", "1.1.1.256"], [1, 2]),
+    (f"hosts, row 0: '{'x' * 60}…' is not an address", ["x" * 99], [1]),
+    ("hosts, row 1: '1.1.1.1\\n1.1.1.1' is not an address", ["1.1.1.1", "1.1.1.1\n1.1.1.1"], [1, 2]),
+    ("hosts, row 1: '1.1.1.١' is not an address", np.array(["1.1.1.1", "1.1.1.١"]), [1, 2]),
+    ("hosts, row 0: IPv4Network('10.0.0.0/8') is not an address; " + TAKEN, [ipaddress.ip_network("10.0.0.0/8")], [1]),
+    ("hosts, row 1: '2001:db8::1' " + OTHER, ["1.1.1.1", "2001:db8::1"], [1, 2]),
+    ("hosts, row 0: ::1 " + OTHER, [ipaddress.ip_address("::1")], [1]),
+    ("hosts, row 1: '?' is not an address", pd.Series(["1.1.1.1", "?", "?"], dtype="category"), [1, 2, 3]),
+    ("hosts, row 1: 'abc' is not an address", [b"1.1.1.1", b"abc"], [1, 2]),
+    ("update: 1 host but 2 peers", [1], [1, 2]),
+    ("update: peers are missing; pass hosts and peers, or one PairBatch", np.zeros(3, np.uint32)),
+    ("hosts: uint64 (3, 3) is not a column of addresses; " + FORMS, np.zeros((3, 3), np.uint64), [1]),
+    ("hosts: str is not a column; pass an array, a list or a series", "1.1.1.1", "1.1.1.2"),
+    ("hosts: int is not a column; pass an array, a list or a series", 1, 2),
+    (f"hosts: Arrow's double {ARROW}", pa.array([1.5]), [1]),
+    ("update: which columns? pass host=… and peer=…; the table has a, b", pd.DataFrame({"a": [1], "b": [2]})),
+    ("update: which columns? pass host=… and peer=…; the table has a", duckdb.sql("select 1 as a")),
+    ("hosts: a table with columns a; name two: host=…, peer=…", pl.DataFrame({"a": [1]}), pl.DataFrame({"b": [1]})),
+    ("hosts: a table with columns a; name two: host=…, peer=…", np.zeros(1, [("a", "u4")]), [1]),
+    ("hosts: datetime64[s] (1,) is not a column of addresses; " + FORMS, np.array(["2026-11-16"], "M8[s]"), [1]),
+]
 
 
 def test_an_error_names_the_column_and_the_row_and_adds_nothing() -> None:
-    for kind, (arguments, message) in FAULTS.items():
+    for message, *columns in FAULTS:
         exact = sh.Exact()
         with pytest.raises(sh.UsageError) as caught:
-            exact.update(*arguments)
-        assert str(caught.value) == message, kind
+            exact.update(*columns)
+        assert str(caught.value) == message
         assert len(exact.top(9)) == 0
 
 
@@ -103,10 +80,7 @@ def test_rows_of_a_stream_are_counted_from_its_beginning() -> None:
     with pytest.raises(sh.UsageError, match=r"^column 'src', row 5: '\?' is not an address$"):
         exact.update(table.to_reader(max_chunksize=2), host="src", peer="dst")
     assert exact.estimate("1.1.1.1").peers == 4  # of the batches before
-    with pytest.raises(
-        sh.UsageError,
-        match=r"^column 'a', row 0: '10.0.0.1' is IPv4, but hosts here are IPv6; a detector with key_bits=32",
-    ):
+    with pytest.raises(sh.UsageError, match=r"'a', row 0: '10.0.0.1' is IPv4, but hosts here are IPv6; .* key_bits=32"):
         sh.Exact(key_bits=128).update({"a": ["10.0.0.1"], "b": [1]}, host="a", peer="b")
     with pytest.raises(sh.UsageError, match="host= and peer= name columns of one table"):
         exact.update([1], [2], host="a", peer="b")  # type: ignore[call-overload]
@@ -117,16 +91,12 @@ def test_what_is_no_table() -> None:
         sh.Exact().update([1], host="a", peer="b")  # type: ignore[call-overload]
     connection = duckdb.connect().execute("select 1 as a, 2 as b")  # returns the connection itself
     for names in ({}, {"host": "a", "peer": "b"}):
-        with pytest.raises(
-            sh.UsageError, match=r"^update: DuckDBPyConnection is not a table; pass a relation, .*\.sql\("
-        ):
+        with pytest.raises(sh.UsageError, match=r"DuckDBPyConnection is not a table; pass a relation, .*\.sql\("):
             sh.Exact().update(connection, **names)  # type: ignore[call-overload]
     frame = pytest.importorskip("dask.dataframe").from_pandas(pd.DataFrame({"a": [1], "b": [2]}), npartitions=1)
     with pytest.raises(sh.UsageError, match=r"^update: which columns\? pass host=… and peer=…; the table has a, b"):
         sh.Exact().update(frame)
-    with pytest.raises(
-        sh.UsageError, match=r"^update: a Dask frame is not computed yet; pass .*\.compute\(\).*partition"
-    ):
+    with pytest.raises(sh.UsageError, match=r"a Dask frame is not computed yet; pass .*\.compute\(\).*partition"):
         sh.Exact().update(frame, host="a", peer="b")
 
 

@@ -539,11 +539,8 @@ def test_pinned_memory_and_streams_of_the_users_own():
 def test_arrays_of_cupy_with_gaps_and_of_any_width():
     import cupy
 
-    on_cpu, on_gpu, oracle = (
-        dense_cube(geometry=TINY, device="cpu"),
-        gpu_cube(),
-        dense_cube(geometry=TINY, device="cpu"),
-    )
+    on_cpu, oracle = (dense_cube(geometry=TINY, device="cpu") for _ in range(2))
+    on_gpu = gpu_cube()
     for peer_bits in (32, 64, 128):
         hosts, peers = zip(*random_pairs(32, peer_bits, COUNT), strict=True)
         columns = numbers_to_array(hosts, 32), numbers_to_array(peers, peer_bits)

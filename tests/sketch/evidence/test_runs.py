@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +29,7 @@ from superhosts.sources.base import Wants
 from superhosts.sources.capture import open_capture
 
 MINUTE = 60_000_000_000
-
-
-def as_text(number: int) -> str:
-    return ".".join(str(number >> shift & 255) for shift in (24, 16, 8, 0))
+ADDRESS = str(IPv4Address(HOST))
 
 
 def frame(packet: Packet) -> bytes:
@@ -45,7 +43,7 @@ def frame(packet: Packet) -> bytes:
         head += bytes(4)
     else:
         head = bytes([packet.detail >> 40 & 255]) + bytes(7)
-    return ethernet(0x0800, ipv4(as_text(packet.src), as_text(packet.dst), head, protocol=protocol))
+    return ethernet(0x0800, ipv4(str(IPv4Address(packet.src)), str(IPv4Address(packet.dst)), head, protocol=protocol))
 
 
 def write(path: Path, packets: list[Packet]) -> Path:
@@ -83,7 +81,7 @@ def spread(packets: list[Packet], order: Sequence[int], minutes: int) -> list[Pa
         ({"inner": "10.0.0.0/24", "watch": "outer"}, lambda p: (p.src >> 8 == 10 << 16) != (p.dst >> 8 == 10 << 16)),
         ({"port": 22}, lambda p: 22 in (p.detail & 0xFFFF, p.detail >> 16 & 0xFFFF)),
         ({"proto": "udp"}, lambda p: p.detail >> 32 & 255 == UDP),
-        ({"exclude": as_text(HOST), "inner": f"{as_text(HOST)}/32"}, lambda p: False),
+        ({"exclude": ADDRESS, "inner": f"{ADDRESS}/32"}, lambda p: False),
     ],
 )
 def test_the_sample_has_what_the_packets_that_count_say(
@@ -95,7 +93,7 @@ def test_the_sample_has_what_the_packets_that_count_say(
     (window,) = sh.scan(path, **{**options, **chosen})
     assert window.sketch.evidence.rows[4].tolist() == sample(filter(keep, packets), 4, 1024, SECRET)
     for row in window:
-        if str(row.host) == as_text(HOST):
+        if str(row.host) == ADDRESS:
             assert window.verdict(row).pattern == "horizontal scan"
 
 
@@ -121,7 +119,7 @@ def test_rows_tables_and_files_say_it(tmp_path: Path, run: Run) -> None:
     path = write(tmp_path / "a.pcap", traffic())
     told = run("scan", path, "--evidence", "--json", "--quiet", "--top", 3, "--save", tmp_path / "saved")
     row = json.loads(told.out.splitlines()[0])
-    assert row["host"] == as_text(HOST)
+    assert row["host"] == ADDRESS
     assert row["pattern"] == "horizontal scan"
     assert row["reason"].startswith("it asks, 96 % do not answer, 100 % on tcp/22, about")
     assert row["evidence"]["pairs"] == 300
@@ -131,7 +129,7 @@ def test_rows_tables_and_files_say_it(tmp_path: Path, run: Run) -> None:
     again = run("hosts", tmp_path / "saved", "--json", "--top", 1)
     assert json.loads(again.out)["pattern"] == "horizontal scan"
     (saved,) = (tmp_path / "saved").rglob("*.cube")
-    explained = run("explain", saved, as_text(HOST)).out
+    explained = run("explain", saved, ADDRESS).out
     assert "horizontal scan: it asks, 96 % do not answer" in explained
     assert "from 300 pairs, all of its pairs; peers in" in explained
     assert "services: tcp/22 at the peer 100 %" in explained
@@ -143,7 +141,7 @@ def test_tables_of_programs_have_the_pattern_behind_their_columns(tmp_path: Path
     path, file = write(tmp_path / "a.pcap", traffic()), tmp_path / "rows.parquet"
     saved = "--save", tmp_path / "saved"
     labels = tmp_path / "labels.csv"
-    labels.write_text(f"{as_text(HOST)},the scanner\n")
+    labels.write_text(f"{ADDRESS},the scanner\n")
     rows = run("scan", path, "--evidence", "--labels", labels, "--csv", "--quiet", "--top", 3, "-o", file, *saved).out
     header, first, *_ = csv.reader(io.StringIO(rows))
     assert header == [*COLUMNS, "pattern", "label"]
@@ -153,7 +151,7 @@ def test_tables_of_programs_have_the_pattern_behind_their_columns(tmp_path: Path
     assert (table["pattern"][0].as_py(), table["label"][0].as_py()) == ("horizontal scan", "the scanner")
     assert pyarrow.types.is_string(table["pattern"].type)
     (sketch,) = (tmp_path / "saved").rglob("*.cube")
-    asked = run("hosts", sketch, "--csv", "--top", 1).out, run("explain", sketch, as_text(HOST), "--csv").out
+    asked = run("hosts", sketch, "--csv", "--top", 1).out, run("explain", sketch, ADDRESS, "--csv").out
     for text, names in zip(asked, ([*COLUMNS, "site", "pattern"], [*COLUMNS, "pattern"]), strict=True):
         header, first = csv.reader(io.StringIO(text))
         assert (header, first[-1]) == (names, "horizontal scan")

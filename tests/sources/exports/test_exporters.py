@@ -243,9 +243,8 @@ def test_the_rate_holds_for_all_domains_of_an_exporter() -> None:
 
 
 def test_the_rate_of_version_5_and_of_records() -> None:
-    assert (
-        e.Reading().feed(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sampling=0x4000 | 30)).status["sampling"] == 30
-    )
+    reading = e.Reading().feed(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sampling=0x4000 | 30))
+    assert reading.status["sampling"] == 30
     assert one([(34, 4)], struct.pack("!I", 50)).status["sampling"] == 50
 
 

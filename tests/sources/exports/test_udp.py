@@ -170,10 +170,7 @@ def test_records_count_when_they_are_received_unless_another_time_is_chosen() ->
         ("sflow://127.0.0.1:-1", ": port -1: must be a number from 1 to 65535"),
         ("sflow://[::1]:80x", ": port 80x: must be a number from 1 to 65535"),
         ("netflow://::1:2055", ": an IPv6 address stands in brackets, like netflow://[::1]:2055"),
-        (
-            "netflow://[::1:2055",
-            ": this is not an address; write it like netflow://0.0.0.0:2055; an IPv6 address stands in",
-        ),
+        ("netflow://[::1:2055", ": this is not an address; write it like netflow://0.0.0.0:2055; an IPv6 address"),
         ("netflow://[here]:2055", ": this is not an address; write it like"),
         ("netflow://0.0.0.0:2055/path", "write it like"),
         ("netflow://no such host:2055", "is not an address of this machine"),

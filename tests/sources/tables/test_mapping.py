@@ -3,18 +3,9 @@ from __future__ import annotations
 import pytest
 
 from superhosts.errors import InputError, UsageError
+from superhosts.sources.tables import mapping
 from superhosts.sources.tables.formats import FORMATS
-from superhosts.sources.tables.mapping import (
-    DURATIONS,
-    ENDS,
-    STARTS,
-    STOPS,
-    Column,
-    Mapping,
-    as_map,
-    parse_map,
-    resolve,
-)
+from superhosts.sources.tables.mapping import ENDS, STARTS, Column, Mapping, as_map, parse_map, resolve
 from superhosts.sources.tables.options import FORMAT_NAMES, TableOptions
 
 
@@ -54,7 +45,7 @@ def test_usual_names() -> None:
         expected = Mapping(Column("src"), Column("dst"), Column(name), Column("te"), Column("dur"))
         assert resolve(None, ["src", "dst", name, "te", "dur"], "f") == expected
     assert tuple(format.name for format in FORMATS) == FORMAT_NAMES
-    for names in (STARTS, STOPS, DURATIONS):
+    for names in (STARTS, mapping.STOPS, mapping.DURATIONS):
         assert len(set(names)) == len(names)
         assert all(name == name.lower() for name in names)
 
