@@ -147,7 +147,7 @@ TABLE: dict[str, Said] = {
         0,
         (
             "superhosts: warning: threshold 5 is low for this cube; about 7% of hosts with this many peers cannot be "
-            "named; superhosts plan --flows COUNT --threshold 5 prints a --geometry for this threshold",
+            "named; superhosts plan --flows COUNT --threshold 5 prints a geometry for this threshold",
         ),
     ),
     # What a scan says

@@ -19,6 +19,7 @@ from superhosts.cli import COMMANDS
 from superhosts.cli._declaration import declared, option_name
 from superhosts.cli._options import DETECTORS as NAMED
 from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
+from superhosts.cli._program import default_of
 from superhosts.cli._values import parse_threshold
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.registry import DETECTORS
@@ -159,9 +160,9 @@ def test_no_two_options_of_a_command_share_a_name() -> None:
 def test_the_help_of_an_option_names_options_that_the_command_has() -> None:
     missing = set()
     for name, command in parsed_commands().items():
-        own = {word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)}
+        own = {word for parameter in command.params if not parameter.hidden for word in parameter.opts}
         for parameter in command.params:
-            text = f"{getattr(parameter, 'help', '')} {getattr(parameter, 'show_default', '')}"
+            text = f"{parameter.help} {default_of(parameter)}"
             missing |= {
                 (name, parameter.name, word) for word in re.findall("--[a-z][a-z0-9-]*", text) if word not in own
             }

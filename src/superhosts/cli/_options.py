@@ -320,8 +320,8 @@ class ScanTrafficOptions(TrafficOptions, EvidenceOptions, panel="Traffic"):
 
     window: str | None = WINDOW_OR_ALL(
         default=None,
-        shown=f"{defaults.WINDOW}; input that ends and is shorter is one window, but with --save, --memory-total, "
-        "--slide or --peers",
+        shown=f"{defaults.WINDOW}; input that ends and is shorter is one window, except with --save, --slide, --peers "
+        "or the setting memory-total",
     )
     slide: str | None = SLIDE
     filter: str | None = opt(
@@ -356,7 +356,7 @@ class FleetCubeOptions(CubeOptions, panel="Detector"):
 
 
 class WantedOptions(Options, panel="Results"):
-    threshold: float | None = THRESHOLD(default=None, shown=f"{defaults.THRESHOLD}; with --top none")
+    threshold: float | None = THRESHOLD(default=None, shown=f"{defaults.THRESHOLD}; none with --top")
     top: int | None = opt(
         "K",
         "Only the K hosts with the most peers. Without --threshold they may have few: 1 in windows that are counted "
@@ -369,7 +369,7 @@ class ScanWantedOptions(WantedOptions, panel="Results"):
     """The same for a scan, which shows the largest hosts by default, too."""
 
     threshold: float | None = THRESHOLD(
-        default=None, shown=f"the top {defaults.TOP} of a window and all from {defaults.THRESHOLD} on; with --top none"
+        default=None, shown=f"the top {defaults.TOP} of a window and all from {defaults.THRESHOLD} on; none with --top"
     )
 
 

@@ -195,7 +195,7 @@ def _not_counted(counters: Counters) -> str:
     text = f"; not counted: {', '.join(reasons)}" if reasons else ""
     if counters.special_ends:
         ends = counted(counters.special_ends, "multicast, broadcast or unspecified end")
-        text += f"; no hosts: {ends} (--special keep)"
+        text += f'; no hosts: {ends} (unless special = "keep")'
     text += "".join(f"; {words}" for words in _export_losses(counters.exports))
     if counters.drops:
         text += f"; DROPPED before they could be read: {counted(counters.drops, noun_of(counters))}"

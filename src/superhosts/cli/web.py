@@ -182,7 +182,7 @@ class Dashboard:
             return None, ""
         if file is None and state is None:
             token = new_token()
-            return token, f"?token={token} (a new token at each start; --web-token-file keeps one)"
+            return token, f"?token={token} (a new token at each start; web-token-file keeps one)"
         path = file or (state or Path()) / TOKEN
         if not path.exists():
             with os_errors(f"{path}: the token cannot be kept"):

@@ -207,7 +207,7 @@ class ColumnSketch(EngineDetector):
         if unnamed > MAX_UNNAMED and pairs:
             remedy = "use more memory or a higher threshold"
             if self._unnamed(threshold, 0.0) > MAX_UNNAMED:  # Too few pairs compete, even when the sketch is empty.
-                plan = f"superhosts plan --flows COUNT --threshold {threshold:g} prints a --geometry for this threshold"
+                plan = f"superhosts plan --flows COUNT --threshold {threshold:g} prints a geometry for this threshold"
                 python = f"plan the geometry for this threshold with Cube(memory, flows=…, threshold={threshold:g})"
                 remedy = either(plan, python)
             text = f"about {unnamed:.0%} of hosts with this many peers cannot be named; {remedy}"

@@ -72,7 +72,7 @@ class Edge(
     spool_cap: str = common.SPOOL_CAP
     to: str | None = common.TO
     nats: str | None = common.NATS(
-        help="Send sketches to this NATS server: the hub's, or your own.", shown=f"{LOCAL}; with --to none"
+        help="Send sketches to this NATS server: the hub's, or your own.", shown=f"{LOCAL}; none with --to"
     )
 
 
@@ -85,7 +85,7 @@ class WayInOptions(Options, panel="Link"):
         "HOST:PORT",
         "Where the embedded broker listens.",
         check=parse_host_port,
-        shown=f"{LISTEN}; with --nats or --from none",
+        shown=f"{LISTEN}; none with --nats or --from",
     )
     nats: str | None = common.NATS(help="Use this NATS server instead of starting the embedded broker.")
     from_folder: str | None = opt(
