@@ -24,7 +24,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -371,7 +371,7 @@ def _write(
     if not (ledger.known or ledger.issued or ledger.issuing):
         database.execute("DELETE FROM ledgers WHERE kind = ? AND window = ?", (kind, window))
         return
-    values = kind, window, _end(window), written, json.dumps(asdict(ledger)).encode()
+    values = kind, window, _end(window), written, json.dumps(ledger, default=vars).encode()
     database.execute("INSERT OR REPLACE INTO ledgers VALUES (?, ?, ?, ?, ?)", values)
     if rows is not None:
         database.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", (kind, window, rows, zlib.crc32(rows)))
