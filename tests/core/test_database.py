@@ -66,6 +66,21 @@ def test_a_full_disk_keeps_no_database_from_being_opened(path: Path) -> None:
     assert Database(path, FORM).state()["colour"] == "green"
 
 
+def test_a_new_database_waits_for_a_full_disk(tmp_path: Path) -> None:
+    path = tmp_path / "things.sqlite"
+    with full_disk():
+        database = Database(path, FORM)
+        assert database.state() == {}
+        with database.reading() as connection:
+            assert connection.execute("SELECT * FROM things").fetchall() == []
+        for _ in range(2):
+            with pytest.raises(OutputError, match=r"things\.sqlite: cannot be written"):
+                database.save(colour="red")
+    database.save(colour="red")
+    database.close()
+    assert Database(path, FORM).state()["colour"] == "red"
+
+
 def test_what_is_no_plain_file_is_set_aside(tmp_path: Path) -> None:
     said: list[str] = []
     os.mkfifo(tmp_path / "fifo")

@@ -145,7 +145,7 @@ def change(folder: Path, statement: str, *values: Any) -> None:
 
 
 def test_a_database_of_a_later_release_is_refused_and_named(tmp_path: Path):
-    Node(tmp_path)
+    Node(tmp_path, grace=0.0).step(*three())
     change(tmp_path, "PRAGMA user_version = 99")
     change(tmp_path, "UPDATE state SET value = '7.5' WHERE name = 'written_by'")
     with pytest.raises(InputError, match=rf"{DATABASE}: a later version of superhosts 7\.5 wrote it \(format 99"):

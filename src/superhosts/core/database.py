@@ -64,6 +64,7 @@ class Format:
 class Database:
     """An open database. Any thread may use it; `lock` is held while one does.
 
+    If the disk is full, a new database is empty, and each write tries again to make its tables.
     `is_new`: nothing was in it, because there was no file, or one that was emptied or lacks its -wal.
     """
 
@@ -72,6 +73,7 @@ class Database:
         self.path = path
         self.lock = threading.RLock()
         self._form = form
+        self._empty: sqlite3.Connection | None = None  # is read as long as the disk has no room for a new database
         try:
             self._open("NORMAL", read)
         except OutputError as error:
@@ -125,27 +127,49 @@ class Database:
             raise InputError(f"{text} {form.version}); use that version, or another file", file=str(self.path))
         if (found := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise self._damaged(found.removeprefix("*** in database main ***\n"))
+        try:
+            self._make_tables(version)
+        except sqlite3.OperationalError as error:
+            if not self.is_new or error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+                raise
+            self._empty = sqlite3.connect(":memory:", check_same_thread=False)
+            self._empty.executescript(_STATE + form.schema)
+
+    def _make_tables(self, version: int) -> None:
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
-        if version < form.version:  # Whoever only looks writes nothing.
-            schema = f"{_STATE}{form.schema}PRAGMA user_version={form.version}"
-            self._connection.executescript(f"BEGIN IMMEDIATE;{schema};COMMIT;")
+        if version < self._form.version:  # Whoever only looks writes nothing.
+            schema = f"{_STATE}{self._form.schema}PRAGMA user_version={self._form.version}"
+            try:
+                self._connection.executescript(f"BEGIN IMMEDIATE;{schema};COMMIT;")
+            except sqlite3.Error:
+                self._roll_back()
+                raise
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):  # SQLite may have done it already.
+            self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
         self._connection.close()
+        if self._empty is not None:
+            self._empty.close()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Write: everything that the block does is on disk when it ends, or nothing of it."""
         with self._errors():
+            if self._empty is not None:
+                self._make_tables(0)
+                self._empty.close()
+                self._empty = None
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 self._connection.execute(_WRITTEN_BY, (__version__,))
                 yield self._connection
                 self._connection.execute("COMMIT")
             except BaseException:
-                with contextlib.suppress(sqlite3.Error, UnicodeDecodeError):  # SQLite may have done it already.
-                    self._connection.execute("ROLLBACK")
+                self._roll_back()
                 raise
 
     @contextmanager
@@ -153,7 +177,7 @@ class Database:
         """Read: content that the block cannot make sense of (ValueError, LookupError, …) is damage, too."""
         with self._errors():
             try:
-                yield self._connection
+                yield self._empty or self._connection
             except SuperhostsError as error:
                 if isinstance(error, ValueError):  # a host that is none
                     raise self._damaged(error) from error

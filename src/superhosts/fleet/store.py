@@ -23,7 +23,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -268,7 +268,7 @@ class Ledgers:
 
     def read(self, window: str, kind: str = OPEN) -> Ledger | None:
         """Return a stored ledger; if it is damaged, one of a window of which the number of the report is unknown."""
-        with self._transaction() as database:
+        with self._reading() as database:
             asked = "SELECT CAST(content AS BLOB) FROM ledgers WHERE kind = ? AND window = ?"
             found = database.execute(asked, (kind, window)).fetchone()
         try:
@@ -282,7 +282,7 @@ class Ledgers:
 
     def rows(self, window: str, kind: str = OPEN) -> list[Any] | None:
         """Return the rows of a window's last report; None if there are none, or they are damaged."""
-        with self._transaction() as database:
+        with self._reading() as database:
             asked = "SELECT CAST(content AS BLOB), checksum FROM rows WHERE kind = ? AND window = ?"
             found = database.execute(asked, (kind, window)).fetchone()
         if found is None:
@@ -299,7 +299,7 @@ class Ledgers:
             _write(database, kind, window, self._times.wall(), ledger, rows)
 
     def past(self) -> set[str]:
-        with self._transaction() as database:
+        with self._reading() as database:
             found = database.execute("SELECT CAST(window AS BLOB) FROM ledgers WHERE kind = ?", (PAST,))
             return {window.decode(errors="replace") for (window,) in found}
 
@@ -319,18 +319,15 @@ class Ledgers:
 
     def newest(self) -> float:
         """Return when a ledger was last written, in seconds since 1970; 0 if there is none."""
-        with self._transaction() as database:
+        with self._reading() as database:
             asked = "SELECT ifnull(max(written), 0) FROM ledgers WHERE written BETWEEN 0 AND ?"
             return float(database.execute(asked, (LATEST,)).fetchone()[0])
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        try:
-            with self._database.transaction() as database:
-                yield database
-        except (InputError, OutputError) as error:
-            is_full = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
-            raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error)) from error
+    def _reading(self) -> AbstractContextManager[sqlite3.Connection]:
+        return _with_os_errors(self._database.reading())
+
+    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return _with_os_errors(self._database.transaction())
 
     def _take_over(self, state: Path, quarantine: Quarantine) -> int:
         """Read the ledgers and rows that release 0.1 has kept in files, and remove these; return how many windows."""
@@ -339,6 +336,8 @@ class Ledgers:
         for path in state.glob("windows/*/ledger.json"):
             found.append((OPEN, path.parent.name, path, path.with_name("rows.jsonl")))
         found = [each for each in found if parse_window_name(each[1])]
+        if not found:
+            return 0
         with self._transaction() as database:
             for kind, window, path, rows in found:
                 written = path.lstat().st_mtime
@@ -358,6 +357,16 @@ class Ledgers:
             with suppress(OSError):  # not there, or not empty
                 (state / folder).rmdir()
         return len(found)
+
+
+@contextmanager
+def _with_os_errors(work: AbstractContextManager[sqlite3.Connection]) -> Iterator[sqlite3.Connection]:
+    try:
+        with work as database:
+            yield database
+    except (InputError, OutputError) as error:
+        is_full = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+        raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error)) from error
 
 
 def _unknown(now: float) -> Ledger:
