@@ -40,6 +40,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--threshold 0", "--threshold 0"),
         ("--threshold inf", "--threshold inf: must be a number of peers, at least 1"),
         ("--threshold nan", "--threshold nan: must be a number of peers, at least 1"),
+        (f"--threshold {1 << 63}", "--threshold 9.22337e+18: must be a number of peers, at least 1 and below 2^63"),
         ("--top -1", "--top: -1 is too small; write a whole number, at least 1"),
         ("--evidence-pairs 0", "--evidence-pairs: 0 is too small; write a whole number, at least 1"),
         ("--ipv4-prefix 0", "--ipv4-prefix 0"),

@@ -5,7 +5,6 @@ Errors name the argument, its value and the valid values; of a column, also the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -49,13 +48,15 @@ SINGLE = str, int, np.integer, IPv4Address, IPv6Address, *PREFIXES
 _NARROW = np.dtype(np.uint32)
 _WORDS = _NARROW, np.dtype(np.uint64)
 _LIMIT = np.uint64(1 << 63)
+MOST_PEERS = 1 << 63  # above any threshold: counts of peers are signed
 _TEXT = {str, bytes, np.str_, np.bytes_}
 
 
 def check_threshold(threshold: Any, name: str = "threshold") -> float:
-    if not isinstance(threshold, Real) or not 1 <= float(threshold) < math.inf:
+    number: Any = threshold
+    if not isinstance(threshold, Real) or not 1 <= number < MOST_PEERS:
         shown = f"{threshold:g}" if isinstance(threshold, float) else threshold
-        raise UsageError(f"{name} {shown!s}: must be a number of peers, at least 1")
+        raise UsageError(f"{name} {shown!s}: must be a number of peers, at least 1 and below 2^63")
     return float(threshold)
 
 
