@@ -67,6 +67,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         ("[scan]\njson = 'yes'", "scan.json = 'yes': must be true or false"),
         ("[edge]\nsite = ['a', 'b']", "edge.site = ['a', 'b']: takes one value, not a list"),
         ("[edge]\nsite = true", "edge.site = true: must be text or a number"),
+        ("[edge]\njoin = ['shjoin1.secret']", "edge.join = (a secret): takes one value, not a list"),
         ("scan = 5", "scan: must be a table"),
         ("rule = 5", "rule: must be tables"),
         ("a = [", "not TOML"),

@@ -151,7 +151,8 @@ def checked(config: Config, command: str, ctx: Any) -> tuple[dict[str, tuple[str
             parameters[key].process_value(ctx, given)
         except (UsageError, click.BadParameter) as error:
             problem = error.message if isinstance(error, click.BadParameter) else str(error)
-            problems.append(ConfigError(config, place, f"{place} = {_shown(value)}", problem))
+            shown = "(a secret)" if key in SECRETS else _shown(value)
+            problems.append(ConfigError(config, place, f"{place} = {shown}", problem))
         else:
             found[str(parameters[key].name)] = (place, given)
     return found, problems

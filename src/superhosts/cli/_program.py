@@ -274,7 +274,7 @@ class Command(click.Command):
         _write_rows(formatter, "Options", [_row(named[name], brief=True) for name in self.first])
         examples = next(each for each in paragraphs if each.startswith("Example"))
         _write_text(formatter, "\n" + "\n".join(examples.splitlines()[: 1 + EXAMPLES]))
-        count = sum(not each.hidden for each in self.params)
+        count = sum(isinstance(each, click.Option) and not each.hidden for each in self.params)
         _write_text(formatter, f"\nAll {count} options: superhosts {self.name} --help-all")
 
 
