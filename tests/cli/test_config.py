@@ -130,6 +130,12 @@ nname = "y"
 [[rule]]
 name = "low"
 threshold = 400
+[[rule]]
+name = "scans"
+patterns = ["horizontal scan"]
+[[rule]]
+name = "refused"
+direction = "unanswered"
 """,
     )
     lines = run("config", "check", file).err.splitlines()
@@ -147,9 +153,11 @@ threshold = 400
         "line 16: [sketch]: no such table",
         "line 19: rule 1: threshold = 'x': must be a number",
         "line 20: rule 1: nname: no such key",
+        "line 24: [scan]: rule scans: patterns need --evidence",
+        "line 27: [scan]: rule refused: inner unanswered hosts is not counted",
     ):
         assert [line for line in said if line.startswith(start)], (start, lines)
-    assert len(said) == 12
+    assert len(said) == 14
 
 
 MISTAKES = {  # values that each command refuses: those of a file are all found, each on its line

@@ -42,7 +42,7 @@ from superhosts.core.files import output_errors, replacing
 from superhosts.core.keys import find_key
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, SuperhostsError, UsageError
-from superhosts.output.alerts.rules import rules_of
+from superhosts.output.alerts.rules import Rule, rules_of
 from superhosts.output.console import say, say_error
 from superhosts.output.destination import ENDLESS, RUN_THAT_ENDS
 from superhosts.output.names import Annotator
@@ -99,7 +99,7 @@ def config_check(options: ConfigCheck) -> None:
         found, bad = checked(config, name, _context(command, name))
         problems += bad
         if name in own:
-            problems += _refused(command, replace(config, rules=rules), found, bad)
+            problems += _refused(command, config, rules, found, bad)
     problems += wrong
     said = {(each.place, each.shown): each for each in reversed(problems)}  # once what is wrong for all commands
     in_order = sorted(said.values(), key=lambda each: each.line)
@@ -111,22 +111,22 @@ def config_check(options: ConfigCheck) -> None:
     say(f"{options.file}: {counted(values, 'value')} and {counted(len(rules), 'rule')}, all right")
 
 
-def _rules(config: Config) -> tuple[tuple[Mapping[str, Any], ...], list[ConfigError]]:
-    """Return the rules that are right by themselves, and what is wrong with others."""
-    right: list[Mapping[str, Any]] = []
+def _rules(config: Config) -> tuple[dict[str, Mapping[str, Any]], list[ConfigError]]:
+    """Return the rules that are right by themselves, by their place in the file, and what is wrong with others."""
+    right: dict[str, Mapping[str, Any]] = {}
     problems: list[ConfigError] = []
     for number, rule in enumerate(config.rules, 1):
         place = f"rule {number}"
         wrong = [each for key in rule for each in _problem(config, {key: rule[key]}, f"{place}.{key}", place)]
         wrong = wrong or list(_problem(config, rule, place, place))
         problems += wrong
-        right += [] if wrong else [rule]
+        right |= {} if wrong else {place: rule}
     try:
-        rules_of(right, str(config.path))
+        rules_of([*right.values()], str(config.path))
     except UsageError as error:  # two of one name
         problems.append(ConfigError(config, RULES, RULES, str(error).removeprefix(f"{config.path}: ")))
-        right = []
-    return tuple(right), problems
+        right = {}
+    return right, problems
 
 
 def _problem(config: Config, rule: Mapping[str, Any], place: str, shown: str) -> Iterator[ConfigError]:
@@ -138,35 +138,47 @@ def _problem(config: Config, rule: Mapping[str, Any], place: str, shown: str) ->
 
 
 def _refused(
-    command: Command, config: Config, found: Mapping[str, tuple[str, Any]], bad: Sequence[ConfigError]
+    command: Command,
+    config: Config,
+    all_rules: Mapping[str, Mapping[str, Any]],
+    found: Mapping[str, tuple[str, Any]],
+    bad: Sequence[ConfigError],
 ) -> Iterator[ConfigError]:
-    """Yield why a command would refuse values of a file that are right by themselves.
+    """Yield why a command would refuse values and rules of a file that are right by themselves.
 
-    A command says what it finds first. So the value that it speaks of is left out, and it is asked again. What it says
-    of values that are missing because of that, or because they were wrong by themselves, is not meant.
+    A command says what it finds first. So the value or rule that it speaks of is left out, and it is asked again. What
+    it says of values that are missing because of that, or because they were wrong by themselves, is not meant.
     """
-    name, values = str(command.name), dict(found)
+    name, values, rules = str(command.name), dict(found), dict(all_rules)
     wrong = {each.place for each in bad}
     left_out = {key for key, (place, _) in config.values(name).items() if place in wrong}
     words = [] if name == "hub" or "inputs" in values else ["-"]
     while True:
         try:
             given = command.parse(words, values={each: value for each, (_, value) in values.items()})
-            check_together(name, given, config)
+            check_together(name, given, replace(config, rules=tuple(rules.values())))
             return
         except SuperhostsError as error:
             said = str(error)
+            rule = next((at for at, each in rules.items() if said.startswith(f"rule {_name(each)}: ")), None)
             keys = {each.key: str(each.name) for each in command.params if each.name in values}
             named = re.findall(r"--([a-z][a-z0-9-]+)", said) or _keys_by_value(keys, values, said)
             named = named or re.findall(r"[a-z][a-z0-9-]+", said)
             culprit = next((key for key in named if key in keys), None)
             if not left_out.intersection(named):
-                place = name if culprit is None else values[keys[culprit]][0]
+                place = rule or (name if culprit is None else values[keys[culprit]][0])
                 yield ConfigError(config, place, f"[{name}]", said)
-            if culprit is None:
+            if rule is not None:
+                del rules[rule]
+            elif culprit is None:
                 return
-            left_out.add(culprit)
-            del values[keys[culprit]]
+            else:
+                left_out.add(culprit)
+                del values[keys[culprit]]
+
+
+def _name(rule: Mapping[str, Any]) -> Any:
+    return rule.get("name", Rule.name)
 
 
 def _keys_by_value(keys: Mapping[str, str], values: Mapping[str, tuple[str, Any]], said: str) -> list[str]:
