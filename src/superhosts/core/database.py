@@ -8,6 +8,7 @@ there cannot be read, so that the caller may set the file aside; InputError for 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 import threading
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from superhosts import __version__
-from superhosts.core.files import is_plain
+from superhosts.core.fields import Check
+from superhosts.core.files import is_plain, output_errors, read_state, remove_durably
 from superhosts.core.text import printable
 from superhosts.errors import InputError, OutputError, SuperhostsError
 
@@ -192,6 +194,13 @@ class Database:
     def save(self, **values: Any) -> None:
         with self.transaction() as connection:
             connection.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", values.items())
+
+    def adopt(self, name: str, file: Path, check: Check, say: Callable[[str], None]) -> None:
+        """Move what an earlier version has kept in a JSON file into the state, as JSON."""
+        if (content := read_state(file, check, say)) is not None:
+            self.save(**{name: json.dumps(content)})
+            with output_errors(file):
+                remove_durably(file)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

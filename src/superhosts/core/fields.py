@@ -133,7 +133,7 @@ def table(check: Check) -> Check:
 def record(required: Mapping[str, Check], extra: Mapping[str, Check] | None = None, *, others: bool = False) -> Check:
     """Return a check for an object with all `required` fields, any of the `extra` ones, and no others.
 
-    With `others`, fields that are not known pass as they are.
+    With `others`, fields that are not known are left out: a later version has added them.
     """
     known = {**required, **(extra or {})}
 
@@ -147,7 +147,6 @@ def record(required: Mapping[str, Check], extra: Mapping[str, Check] | None = No
         for field in value:
             if field not in known and not others:
                 raise FieldError(before + printable(field, MOST_QUOTED), UNKNOWN)
-        checked = {field: check(value[field], before + field) for field, check in known.items() if field in value}
-        return {**value, **checked}
+        return {field: check(value[field], before + field) for field, check in known.items() if field in value}
 
     return check_fields

@@ -25,7 +25,7 @@ from typing import Any
 
 from superhosts.core.database import Database, Format
 from superhosts.core.fields import optional, record, sequence, table, whole
-from superhosts.core.files import output_errors, read_state, remove_durably, set_aside_and_report
+from superhosts.core.files import set_aside_and_report
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.times import shown_time, window_name
@@ -316,11 +316,7 @@ class Position:
 
     def _read(self, folder: Path, say: Say, database: Database) -> None:
         for name, check in _STATE.items():
-            earlier = folder / f"{name}.json"  # of earlier versions
-            if (left := read_state(earlier, check, say)) is not None:
-                database.save(**{name: json.dumps(left)})
-                with output_errors(earlier):
-                    remove_durably(earlier)
+            database.adopt(name, folder / f"{name}.json", check, say)
         with database.reading():
             state = database.state()
             self._state = {

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.core.database import Database, Format
-from superhosts.core.fields import FLEET_NAME, Check, is_fleet_name, refuse, sequence, table, text, whole
+from superhosts.core.fields import FLEET_NAME, Check, is_fleet_name, record, refuse, sequence, table, text, whole
 from superhosts.core.files import (
     copy_durably,
     is_plain,
@@ -84,7 +84,8 @@ class Issue:
             return None
         lists = {"members": _members(window), "missing": sequence(_SITE), "sites": sequence(_SITE)}
         numbers = {"revision": whole(UNKNOWN, MAX_REVISIONS), "left_out": whole(0, MAX_REVISIONS)}
-        return cls(**_checked(content, {**lists, **numbers, "content": _TEXT, "refused": table(_TEXT)}))
+        checks = {**lists, **numbers, "content": _TEXT, "refused": table(_TEXT)}
+        return cls(**record({}, checks, others=True)(content, ""))
 
 
 @dataclass
@@ -107,7 +108,7 @@ class Ledger:
         issues = dict.fromkeys(("issued", "issuing"), lambda value, place: Issue.parse(value, window))
         times = dict.fromkeys(("first", "unreported"), _time)
         names = {**dict.fromkeys(("known", "merged"), _members(window)), "held": sequence(_SITE)}
-        return cls(**_checked(content, {**times, **names, **issues}))
+        return cls(**record({}, {**times, **names, **issues}, others=True)(content, ""))
 
     @property
     def is_due(self) -> bool:
@@ -150,13 +151,6 @@ def revision_after(last: int | None) -> int:
     if last is None:
         return 1
     return last + 1 if last != UNKNOWN else max(2, int(time.time()))
-
-
-def _checked(content: Any, checks: dict[str, Check]) -> dict[str, Any]:
-    """Return the known fields of a stored object. Raises ValueError if one is invalid."""
-    if not isinstance(content, dict):
-        raise ValueError("not what this program writes")
-    return {name: check(content[name], name) for name, check in checks.items() if name in content}
 
 
 def _time(value: Any, place: str) -> float:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from superhosts.core.fields import record, sequence, text, whole
-from superhosts.core.files import Replacement, os_errors, output_errors, read_state, remove_durably, replaceable
+from superhosts.core.files import Replacement, os_errors, output_errors, replaceable
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.results import to_arrow
 from superhosts.core.text import printable
@@ -283,19 +283,14 @@ class PatientFile(BackgroundOutput):
         database = self._outbox.database
         if self.folder is None or database is None:
             return None
-        earlier = self.folder / "journal.json"  # of earlier versions
-        found = read_state(earlier, _JOURNAL, self._say)
-        if found is not None:
-            database.save(journal=json.dumps(found))
-            with output_errors(earlier):
-                remove_durably(earlier)
-        elif (text := database.state().get("journal")) is not None:
-            try:
-                found = _JOURNAL(json.loads(text), "")
-            except (ValueError, TypeError, RecursionError) as error:
-                what = f"what was appended last cannot be read: {printable(error, 100)}; a report may be there TWICE"
-                self._say(Notice(f"{self.name}: {what}", "again", WARNING))
-        if found is None:
+        database.adopt("journal", self.folder / "journal.json", _JOURNAL, self._say)
+        if (text := database.state().get("journal")) is None:
+            return None
+        try:
+            found = _JOURNAL(json.loads(text), "")
+        except (ValueError, TypeError, RecursionError) as error:
+            what = f"what was appended last cannot be read: {printable(error, 100)}; a report may be there TWICE"
+            self._say(Notice(f"{self.name}: {what}", "again", WARNING))
             return None
         self._recent.extend(found["recent"])
         return found["id"], Span(**found["span"])
