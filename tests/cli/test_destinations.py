@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commands import Run
-from processes import ending, free_port, make_edge, make_hub_on_files, sites_traffic, write_captures
+from fleets import make_sketch, write_parcel
+from processes import COMMON, ending, free_port, make_hub_on_files, rows, status_of
 from queues import waiting_in
 from receivers import Receiver
+from superhosts.pipeline.settings import Settings
 from traffic import MINUTES, NOON, talk, write
 from waiting import wait_for
 
@@ -72,36 +73,22 @@ def test_missing_packages_are_named(run: Run, scan: list[Any], monkeypatch: pyte
 @pytest.mark.slow
 def test_a_hub_is_restarted_and_goes_on_with_its_queue(tmp_path: Path) -> None:
     """The receiver is down while a hub reports, and is told everything by the next hub; the file has it at once."""
-    port = free_port()
-    address = f"webhook+http://127.0.0.1:{port}/hidden"
-    captures = write_captures(tmp_path / "ams", sites_traffic(3)["ams"], 10**9)
-    hub, link = make_hub_on_files(tmp_path, "-o", address, "-t", "20", sites=("ams",))
-    edge = make_edge(tmp_path, "ams", link, "--window", "60s", *map(str, captures))
-    rows = tmp_path / "found.jsonl"
-    status = tmp_path / "hub" / "status.json"
-    with ending(hub, edge):
+    port, settings = free_port(), Settings(memory=COMMON[1], device="cpu", threads=1)
+    hub, _ = make_hub_on_files(tmp_path, "-o", f"webhook+http://127.0.0.1:{port}/hidden", "-t", "20", sites=("ams",))
+    for number in range(3):
+        write_parcel(make_sketch("ams", number, settings=settings), tmp_path / "link" / "ams")
+    with ending(hub):
         hub.start()
-        hub.wait_ready()
-        edge.start()
-        assert edge.process.wait(600) == 0
-        queue = tmp_path / "hub" / "outputs"
-        wait_for(lambda: len(waiting_in(queue)) >= 3, "reports wait on disk")
+        wait_for(lambda: len(rows(tmp_path / "found.jsonl")) == 3, "the windows are reported")
+        wait_for(lambda: len(waiting_in(tmp_path / "hub" / "outputs")) == 3, "reports wait on disk")
         hub.kill()
-        expected = [json.loads(line)["host"] for line in rows.read_text().splitlines()]
-        assert expected
         with Receiver("http", port=port) as receiver:
             hub.start()
-            hub.wait_ready()
             got = receiver.wait(3)
-            assert hosts_in(got) == expected
-            shown = f"webhook+http://127.0.0.1:{port}/…"
-
-            def delivered() -> Any:
-                outputs = json.loads(status.read_text())["outputs"] if status.exists() else {}
-                return outputs.get(shown, {}).get("delivered", 0) >= 3
-
-            wait_for(lambda: not waiting_in(queue), "the queue is empty")
-            assert hub.end(signal.SIGTERM) == 0
-            assert delivered()
-    assert "hidden" not in hub.words + status.read_text()
+            wait_for(lambda: not waiting_in(tmp_path / "hub" / "outputs"), "the queue is empty")
+            assert hub.end() == 0
+    assert hosts_in(got) == [row["host"] for row in rows(tmp_path / "found.jsonl")] == ["10.0.0.7"] * 3
+    status = status_of(tmp_path / "hub")
+    assert status["outputs"][f"webhook+http://127.0.0.1:{port}/…"]["delivered"] == 3
+    assert "hidden" not in hub.words + json.dumps(status)
     assert "reports of earlier runs that wait" in hub.words

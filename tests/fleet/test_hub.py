@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import shutil
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
+from crowd import together
 from faults import DeadError, at_commit, at_rename, die
 from fleets import KEY, LARGER, SETTINGS, damage, forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
@@ -326,14 +328,14 @@ def test_a_hub_is_an_edge_of_a_higher_hub(tmp_path: Path):
 
 
 def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path):
-    together = threading.Barrier(2)
+    barrier = threading.Barrier(2)
 
     class Together(WindowStore):
         """Two threads restore a window at once, if nothing keeps the second one out."""
 
         def reopen(self, window: str, union: Path) -> None:
             with contextlib.suppress(threading.BrokenBarrierError):
-                together.wait(0.5)
+                barrier.wait(0.5)
             super().reopen(window, union)
 
     archive = make_archive(tmp_path)
@@ -341,18 +343,9 @@ def test_late_sites_that_come_back_together_are_both_taken(tmp_path: Path):
     sketches = three()
     node.step(sketches[0])
     node.hub.tidy()
-    verdicts = []
-
-    def send(path: Path, site: str) -> None:
-        verdicts.append(node.arrive(path, site).verdict)
-
-    sketch_files = [(write_parcel(sketch, tmp_path / "wire"), min(sketch.sites)) for sketch in sketches[1:]]
-    threads = [threading.Thread(target=send, args=each) for each in sketch_files]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert verdicts == [MERGED, MERGED]
+    paths = [(write_parcel(sketch, tmp_path / "wire"), min(sketch.sites)) for sketch in sketches[1:]]
+    receipts = together(*(partial(node.arrive, *each) for each in paths))
+    assert [receipt.verdict for receipt in receipts] == [MERGED, MERGED]
     node.hub.step()
     assert content(sh.load(archive.union(KEY))) == content(union_of(*sketches))
 

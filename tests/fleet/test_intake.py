@@ -7,7 +7,6 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faults import system_call
-from fleets import SETTINGS, forge_parcel, make_sketch, window, write_parcel
+from fleets import forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import FakeTime, Node, WatchedIntake, full
 from superhosts.cubefile.container import MAGIC
@@ -70,19 +69,6 @@ def test_a_header_of_more_than_a_mebibyte_is_refused_before_it_is_read(tmp_path:
     assert "the header takes 1" in receipt.reason
     assert "the limit is 1 MiB" in receipt.reason
     assert node.arrive(path, "ams").verdict == MERGED
-
-
-@pytest.mark.slow
-def test_sketches_of_ipv4_prefixes_are_merged_by_a_hub_of_such_prefixes_alone(tmp_path: Path) -> None:
-    by_prefix = replace(SETTINGS, ipv4_prefix=24)
-    node = Node(tmp_path / "a", kind=by_prefix, sites=("ams",))
-    assert node.send(make_sketch("ams", host=0x0A010200, settings=by_prefix)).verdict == MERGED
-    node.hub.step()
-    assert [row["host"] for row in node.reports[0].rows] == ["10.1.2.0/24"]
-    receipt = node.send(make_sketch("fra"))
-    assert (receipt.verdict, receipt.reason) == (REFUSED, "cannot merge: hosts /32 into hosts /24")
-    receipt = Node(tmp_path / "b").send(make_sketch("ams", host=0x0A010200, settings=by_prefix))
-    assert (receipt.verdict, receipt.reason) == (REFUSED, "cannot merge: hosts /24 into hosts /32")
 
 
 def test_reasons_and_names_are_cut_and_escaped(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 from starlette.types import Message
 
 from cli.test_hosts import NOON
+from crowd import together
 from dashboards import LENGTH, Shown, report, rows_of, serving
 from superhosts.core.results import Selection
 from superhosts.errors import UsageError
@@ -531,11 +532,7 @@ def test_one_window_is_made_once_for_all_viewers(monkeypatch: pytest.MonkeyPatch
     window = view.window
     monkeypatch.setattr(view, "window", lambda *span: [made.append(span), window(*span)][1], raising=False)
     with serving(view) as web:
-        threads = [threading.Thread(target=lambda: ask(web, "/api/window")) for _ in range(20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(*[lambda: ask(web, "/api/window")] * 20)
         assert len(made) == 1
         view.board.write(report(2, rows_of(2)))
         assert ask(web, "/api/window").content["start"] == (NOON + 2 * LENGTH) / 1e9
