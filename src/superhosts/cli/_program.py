@@ -33,7 +33,7 @@ from superhosts.cli._values import toml_text
 from superhosts.core.notices import as_warning
 from superhosts.core.times import local_times
 from superhosts.errors import UsageError
-from superhosts.output.console import announce_compiling, tell, use_log_format
+from superhosts.output.console import announce_compiling, show_tracebacks, tell, use_log_format
 from superhosts.output.streams import silence_stdout
 
 SETTINGS = "Settings of the configuration file"
@@ -367,6 +367,7 @@ def _run(entry: Entry, options: Any, remarks: Sequence[str] = ()) -> None:
     """Load and run the body. It ends without an error if the reader of its output has gone."""
     with contextlib.ExitStack() as around:
         use_log_format(getattr(options, "log_format", "text"))
+        show_tracebacks(getattr(options, "verbose", False))
         for each in remarks:
             tell(as_warning(each))
         announce_compiling(quiet=getattr(options, "quiet", False))

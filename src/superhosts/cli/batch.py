@@ -19,7 +19,7 @@ from superhosts.core.units import parse_size
 from superhosts.cubefile.container import is_whole
 from superhosts.errors import DeviceWarning, SketchFileError, SuperhostsError, UsageError
 from superhosts.fleet.batch import Batch, BatchWindow, TaskError, connect, prepare
-from superhosts.output.console import fail_with, say, say_traceback, show_tracebacks
+from superhosts.output.console import fail_with, say, say_traceback
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import Report, words_of
@@ -30,7 +30,6 @@ from superhosts.sources.open import list_files
 
 
 def batch(options: BatchOptions) -> None:
-    show_tracebacks(options.verbose)
     if options.local_cluster == (options.scheduler is not None):
         raise UsageError("give either --scheduler ADDRESS or --local-cluster")
     if options.workers is not None and not options.local_cluster:

@@ -32,7 +32,7 @@ from superhosts.errors import RefusedError, SuperhostsError, UsageError
 from superhosts.fleet.edge import STATE, Edge, LocalRows, Position, check_settings
 from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import LinkSender, Spool
-from superhosts.output.console import ReportedErrors, fail_with, log_status, show_tracebacks, tell
+from superhosts.output.console import ReportedErrors, fail_with, log_status, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
@@ -50,7 +50,6 @@ def edge(options: EdgeOptions) -> None:
     joining = join(options)
     options = options if joining is None else joining.options
     check_site(options.site)
-    show_tracebacks(options.verbose)
     monitor = Monitor("edge", options.metrics)
     connection = None
     if joining is None and options.to is None:

@@ -53,7 +53,7 @@ from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.machine import Policy
-from superhosts.output.console import log_status, show_tracebacks, tell
+from superhosts.output.console import log_status, tell
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, words_of
@@ -82,7 +82,6 @@ class Plan(NamedTuple):
 @log_in_background()
 def hub(options: HubOptions) -> None:
     plan = make_plan(options)
-    show_tracebacks(options.verbose)
     monitor, dashboard = Monitor("hub", options.metrics), Dashboard(options)
     stop, reloads = threading.Event(), Reloads(monitor.manager)
     with contextlib.ExitStack() as parts:

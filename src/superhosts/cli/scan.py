@@ -24,7 +24,7 @@ from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.errors import DeviceWarning
-from superhosts.output.console import ReportedErrors, fail_with, say, show_tracebacks
+from superhosts.output.console import ReportedErrors, fail_with, say
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
@@ -81,7 +81,6 @@ class ScanRun:
 
 
 def scan(options: ScanOptions) -> None:
-    show_tracebacks(options.verbose)
     settings = traffic_settings(options)
     counters, asked = CountersOutput(options.counters, options), output_options(options, site=options.site)
     errors = ReportedErrors()

@@ -16,7 +16,7 @@ from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Watch
 from superhosts.cli.web import Dashboard
-from superhosts.output.console import ReportedErrors, fail_with, show_tracebacks, tell
+from superhosts.output.console import ReportedErrors, fail_with, tell
 from superhosts.output.destination import ENDLESS, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
@@ -30,7 +30,6 @@ from superhosts.ui.service import Reloads
 def watch(options: Watch) -> None:
     settings = traffic_settings(options)
     counters, asked = CountersOutput(options.counters, options), output_options(options, ENDLESS, site=options.site)
-    show_tracebacks(options.verbose)
     monitor, errors = Monitor("watch", options.metrics), ReportedErrors()
     dashboard = Dashboard(options)
     sources = open_inputs(options.inputs, errors.add, follow=True, tables=options.tables)
