@@ -18,7 +18,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tunnels": "all"}, "one of outer, inner, both"),
     ({"threshold": float("nan")}, "threshold nan: must be a number of peers, at least 1"),
     ({"memory": "1MiB", "memory_total": "1MiB", "threads": 1}, 'memory_total="1MiB": this scan may reach 11 MiB'),
-    ({"memory": "lots", "memory_total": "1MiB"}, "'lots' is not a size"),
+    ({"memory": "lots", "memory_total": "1MiB"}, "memory: 'lots' is not a size"),
+    ({"memory_total": "lots"}, "memory_total: 'lots' is not a size"),
+    ({"window": "5x"}, "window: '5x' is not a duration; write it like 90s, 5m, 1h or 30d, or all"),
+    ({"watch": "inner,sideways"}, 'watch="sideways": one of inner, outer'),
     (
         {"by": "address-port", "ipv6_prefix": 128},
         'by="address-port" and ipv6_prefix=128: a sketch has 128 bits for a host, and the port takes 16 of them; '
@@ -30,7 +33,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"window": "5m", "slide": "2m"}, 'slide="2m": the window (5m) has to be a multiple of it'),
     ({"window": "5m", "slide": "10m"}, 'slide="10m": the window (5m) has to be a multiple of it'),
     ({"window": "all", "slide": "1m"}, 'slide="1m": not with window="all"'),
-    ({"window": "5m", "slide": "soon"}, "'soon' is not a duration"),
+    ({"window": "5m", "slide": "soon"}, "slide: 'soon' is not a duration"),
     ({"window": "30d", "slide": "1s"}, f"a window has at most {MOST_PANES:,} panes, and 30d would have 2,592,000"),
     ({"window": "5m", "slide": "30s", "memory_total": "1GiB"}, "in 16 sketches of panes and unions"),
 ]
@@ -41,6 +44,12 @@ def test_bad_settings_name_the_option(settings: dict[str, Any], words: str) -> N
     with pytest.raises(UsageError) as raised:
         Settings(**settings)
     assert words in str(raised.value)
+
+
+def test_words_may_stand_in_one_text_as_in_a_command() -> None:
+    settings = Settings(inner="10.0.0.0/8", watch="inner,outer", direction="in, out", peers="opened,unanswered")
+    words = settings.watch, settings.direction, settings.peers
+    assert words == (("inner", "outer"), ("in", "out"), ("opened", "unanswered"))
 
 
 def test_memory_total_counts_every_part_once() -> None:

@@ -17,6 +17,7 @@ from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.sources.base import Stopped
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.open import list_files, open_all, open_inputs
+from superhosts.sources.tables.options import TableOptions
 from traffic import NOON, STEP, talk, write
 
 SYNTHETIC = "synth:flows=200,packets=400,super_hosts=0"
@@ -227,3 +228,10 @@ def test_synthetic_traffic_by_name() -> None:
 def test_synthetic_traffic_that_is_invalid(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         open_inputs([text])
+
+
+def test_a_format_that_does_not_exist_is_told_all_that_do(tmp_path: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r'^format="xml": no such format; use parquet, .*, tsv, netflow, ipfix, sflow$'
+    ):
+        open_inputs([str(tmp_path)], print, tables=TableOptions("xml"))

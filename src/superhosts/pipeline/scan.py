@@ -637,8 +637,8 @@ def scan(
     Which hosts:
 
     - `inner`: the prefixes of the monitored network ("10.0.0.0/8", "private", "@FILE"); without it every address is.
-    - `exclude`: prefixes whose packets do not count. `special`: "drop" multicast, broadcast and unspecified hosts, or
-      "keep" them.
+    - `exclude`: prefixes whose addresses are never hosts, but remain peers. `special`: "drop" multicast, broadcast and
+      unspecified hosts, or "keep" them.
     - `watch`: "inner" hosts, "outer" ones or both. `direction`: peers in "any" direction, "in", "out" or several.
     - `threshold`: hosts with at least this many peers. `top`: this many hosts with the most peers. Without both, the
       ten hosts with the most peers, and all with 1024 or more.
@@ -660,7 +660,8 @@ def scan(
       after the one before ("30s"; the window is a multiple of it).
     - `detector`, `memory` (or a `geometry` that `plan` gives), `exact`: count exactly while the pairs of a window fit
       (True, False, or None as the device decides). `memory_total`: the most memory that a scan may need.
-    - `key`: the secret. `site`: a name that sketches carry. `device`: "auto", "cpu", "cuda". `threads`: how many.
+    - `key`: the secret; without one, the public key, which everybody knows (`own_key()` is yours). `site`: a name that
+      sketches carry. `device`: "auto", "cpu", "cuda". `threads`: how many.
     - `map`, `format`, `time`: of tables and logs, the names of columns ("src=a,dst=b,time=c", or a dictionary) where
       they are unusual, the format where it is not recognised, and the time of a record that counts, its "start" or
       "end", of flow exports also "export" or "received" ("record": the start, or received where exports are live).

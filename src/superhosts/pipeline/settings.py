@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -41,7 +41,8 @@ MOST_PANES = 10_000  # of a window: each may take a sketch
 MOST_KEPT = 2  # sketches whose memory the panes may take that the front keeps besides its unions
 MORE_SKETCHES = 4 + MOST_KEPT  # besides the panes: union of the back, last window, next window, pane that is open
 PEERS = ("any", *CONTACTS)
-LISTS = ("inner", "exclude", "watch", "direction", "peers", "proto", "port")  # a text alone is a list of one
+LISTS = ("inner", "exclude", "watch", "direction", "peers", "proto", "port")  # a text alone is a list
+WORDS = ("watch", "direction", "peers")  # those whose texts have commas between their items; others read these later
 BY = ("address", "address-port")
 
 
@@ -82,7 +83,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name in LISTS:
             if isinstance(value := getattr(self, name), str):
-                object.__setattr__(self, name, (value,))
+                words = [word.strip() for word in value.split(",")] if name in WORDS else [value]
+                object.__setattr__(self, name, tuple(words))
         for name, values, known in (
             ("watch", self.watch, SIDES),
             ("direction", self.direction, DIRECTIONS),
@@ -102,6 +104,7 @@ class Settings:
         if isinstance(self.detector, str) and self.detector not in DETECTORS:
             raise UsageError(f"{setting('detector', self.detector)}: one of {', '.join(DETECTORS)}")
         kind = self.kind
+        self._check_texts()
         self._check_slide()
         if self.by == "address-port" and self.ipv6_prefix > 128 - PORT_BITS and 6 in self.families:
             asked = f"{setting('by', self.by)} and {setting('ipv6_prefix', self.ipv6_prefix)}"
@@ -148,6 +151,20 @@ class Settings:
     @property
     def kind(self) -> type[Detector]:
         return DETECTORS[self.detector] if isinstance(self.detector, str) else self.detector
+
+    def _check_texts(self) -> None:
+        """Raise UsageError, which names the setting, if a text is no size or no length."""
+        texts: tuple[tuple[str, Any, Callable[[Any], object]], ...] = (
+            ("memory", self.memory, parse_size),
+            ("memory_total", self.memory_total, parse_size),
+            ("window", None if self.window == "all" else self.window, parse_duration),
+            ("slide", self.slide or None, parse_duration),
+        )
+        for name, text, read in texts:
+            try:
+                _ = None if text is None else read(text)
+            except UsageError as error:
+                raise UsageError(f"{named(name)}: {error}{', or all' if name == 'window' else ''}") from None
 
     def _check_slide(self) -> None:
         """Raise UsageError unless windows slide by a part of their length, and sketches of panes can be merged."""

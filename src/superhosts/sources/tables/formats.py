@@ -31,7 +31,7 @@ from superhosts.sources.tables.delimited import (
 from superhosts.sources.tables.jsonlines import begin_json, names_of, objects
 from superhosts.sources.tables.knownlogs import AWS, CSV, JSON_LINES, LOGS, ZEEK, Log
 from superhosts.sources.tables.mapping import has_usual_names
-from superhosts.sources.tables.options import TableOptions
+from superhosts.sources.tables.options import EXPORT_FORMATS, TableOptions
 from superhosts.sources.tables.parquet import PARQUET
 from superhosts.sources.tables.source import TableFormat, TableReader
 from superhosts.sources.tables.textreader import Layout, open_text
@@ -140,4 +140,4 @@ def table_format(name: str | None, head: bytes) -> TableFormat | None:
 def check_format(name: str) -> None:
     names = [format.name for format in FORMATS]
     if name not in names:
-        raise UsageError(f"{setting('format', name)}: no such format; use {', '.join(names)}")
+        raise UsageError(f"{setting('format', name)}: no such format; use {', '.join([*names, *EXPORT_FORMATS])}")
