@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import superhosts as sh
-from faults import system_call
+from faults import full_disk, system_call
 from fleets import KEY, damage_database, forge_parcel, make_odd, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, as_files, three, union_of
@@ -91,6 +91,13 @@ def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_repo
 
 
 # What somebody has damaged in the state.
+def test_a_hub_starts_on_a_full_disk_again_and_again(tmp_path: Path):
+    with full_disk():
+        for _ in range(2):
+            Node(tmp_path).store.ledgers.close()
+    assert len(Node(tmp_path, grace=0.0).step(*three()).reports) == 1
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_window_of_which_the_ledger_is_gone_is_not_reported_as_new(tmp_path: Path, is_there: bool):
     node = Node(tmp_path, grace=0.0, late=-1.0).step(*three())

@@ -248,10 +248,12 @@ class Ledgers:
         if is_gone:
             text = f"{state / DATABASE}: it is missing or empty; made again from what lies in the folders"
             say(Notice(f"LEDGERS LOST: {text}", "lost", WARNING))
-        if damaged or is_gone:
-            self._database.save(lost=times.wall())
         lost = self._database.state().get("lost")
         self._lost = lost if isinstance(lost, int | float) else 0.0  # when an earlier database was lost
+        if damaged or is_gone:
+            self._lost = times.wall()
+            with suppress(OutputError):  # The disk is full, so the next start finds an empty database, too.
+                self._database.save(lost=self._lost)
 
     def close(self) -> None:
         self._database.close()
