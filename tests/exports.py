@@ -94,9 +94,8 @@ def data(number: int, records: Sequence[bytes], padding: int = 0) -> bytes:
 
 def variable(content: bytes, *, long: bool = False) -> bytes:
     """Return a field of varying length with its length before it."""
-    return (
-        b"\xff" + struct.pack("!H", len(content)) if long or len(content) > 254 else bytes([len(content)])
-    ) + content
+    is_long = long or len(content) > 254
+    return (b"\xff" + struct.pack("!H", len(content)) if is_long else bytes([len(content)])) + content
 
 
 def version9(*sets: bytes, sequence: int = 0, uptime: int = 5000, seconds: int = NOON, domain: int = 0) -> bytes:

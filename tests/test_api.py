@@ -142,9 +142,8 @@ def test_a_sketch_puts_the_answers_of_its_parts_in_one_order() -> None:
 
 def test_a_plan_is_that_of_the_command(run: Run) -> None:
     plan = sh.plan(flows="2M", memory="16MiB")
-    assert json.loads(json.dumps(plan.to_dict())) == json.loads(
-        run("plan", "--flows", "2M", "--memory", "16MiB", "--json").out
-    )
+    ended = run("plan", "--flows", "2M", "--memory", "16MiB", "--json")
+    assert json.loads(json.dumps(plan.to_dict())) == json.loads(ended.out)
     assert plan.memory <= 16 << 20
     assert 0 < plan.total < 0.2
     assert [each.memory < plan.memory for each in plan.alternatives] == [True, False]

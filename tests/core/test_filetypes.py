@@ -102,9 +102,7 @@ def test_what_is_compressed_is_said_and_the_name_is_quoted() -> None:
     assert twice == f"not a capture: it looks like xz data inside gzip; {way}"
 
 
-def test_a_file_that_is_no_sketch_is_called_by_its_kind(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_no_sketch_has_a_name(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for data, words in (
         (b"", "it is empty"),

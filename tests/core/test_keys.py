@@ -47,9 +47,7 @@ def test_the_own_key_is_made_once_and_for_its_owner_alone(own_file: Path) -> Non
     assert own_key() != first.secret
 
 
-def test_a_file_counts_before_the_environment_and_that_before_the_own_key(
-    own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_which_key_comes_first(own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = own_key()
     (tmp_path / "key").write_bytes(SECRET + b"\r\n")
     monkeypatch.setenv("SUPERHOSTS_KEY", "from the environment")
@@ -62,9 +60,7 @@ def test_a_file_counts_before_the_environment_and_that_before_the_own_key(
     assert choose_key().secret == own
 
 
-def test_the_public_key_has_a_name_and_a_file_of_that_name_a_path(
-    own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_public_key_has_a_name(own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("public").write_bytes(SECRET)
     chosen = choose_key(Path("public"))
@@ -183,9 +179,7 @@ def test_the_library_makes_sketches_without_the_home_folder(own_file: Path, monk
     assert sh.Cube("64KiB").fingerprint == fingerprint(b"from the environment")
 
 
-def test_a_file_is_loaded_with_the_key_at_hand_that_it_names(
-    own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_names_its_key(own_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sh.Cube("64KiB").save(tmp_path / "public.cube")
     sh.Cube("64KiB", key=SECRET).save(tmp_path / "other.cube")
     sh.load(tmp_path / "public.cube")

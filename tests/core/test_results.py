@@ -249,9 +249,8 @@ def test_pandas_has_nullable_integers_and_the_same_types_without_rows(name: str)
     frame, wanted = found.to_pandas(), plain(found)
     assert list(frame.columns) == list(COLUMNS)
     for column, values in wanted.items():
-        assert [
-            None if missing else value for value, missing in zip(frame[column], frame[column].isna(), strict=True)
-        ] == values
+        cells = zip(frame[column], frame[column].isna(), strict=True)
+        assert [None if missing else value for value, missing in cells] == values
     kinds = {column: str(kind) for column, kind in frame.dtypes.items()}
     assert kinds == {column: str(kind) for column, kind in some().to_pandas().dtypes.items()}
     assert (kinds["peers"], kinds["peers_high"], kinds["family"], kinds["exact"]) == ("Int64", "Int64", "Int8", "bool")

@@ -54,10 +54,10 @@ def test_sketches_of_several_parts_or_none(tmp_path: Path) -> None:
         assert state(sh.load(tmp_path / "a.cube")) == state(sketch)
 
 
-@given(
-    st.lists(st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 1 << 63, (1 << 64) - 1]), max_size=40),
-    st.integers(0, 60),
-)
+WORDS = st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 1 << 63, (1 << 64) - 1])
+
+
+@given(st.lists(WORDS, max_size=40), st.integers(0, 60))
 def test_any_words_survive(tmp_path_factory: pytest.TempPathFactory, words: list[int], zeros: int) -> None:
     path = tmp_path_factory.mktemp("words") / "a.cube"
     array = np.array([*words, *[0] * zeros, *words[:3]], np.uint64)

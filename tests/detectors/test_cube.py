@@ -65,9 +65,8 @@ def test_super_hosts_of_named_shapes(shape: Shape):
     cube = dense_cube("16MiB")
     cube.update(shape.hosts, shape.peers)
     truth, threshold = shape.truth, 1024
-    found = {
-        int(host): row for host, row in zip(cube.super_hosts(threshold).hosts, cube.super_hosts(threshold), strict=True)
-    }
+    rows = cube.super_hosts(threshold)
+    found = dict(zip(rows.hosts.tolist(), rows, strict=True))
     assert set(found) <= set(truth)
     sigma = np.sqrt(4096 * (np.exp(0.25) - 1.25))  # linear counting at the threshold, 12 column bits; 5 deviations
     for host, peers in truth.items():

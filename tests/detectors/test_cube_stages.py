@@ -124,9 +124,8 @@ def histories(draw) -> tuple[int, int, int, list[tuple[str, Pairs, int]]]:
     cuts = sorted(draw(st.lists(st.integers(0, len(order)), max_size=6)))
     steps = []
     for start, stop in zip([0, *cuts], [*cuts, len(order)], strict=True):
-        steps.append(
-            (draw(st.sampled_from(["", "ask", "save", "copy"])), order[start:stop], draw(st.sampled_from(BITS)))
-        )
+        action = draw(st.sampled_from(["", "ask", "save", "copy"]))
+        steps.append((action, order[start:stop], draw(st.sampled_from(BITS))))
     return bits, draw(st.sampled_from([1, 2, 3])), count, steps
 
 

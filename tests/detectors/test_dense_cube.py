@@ -25,9 +25,8 @@ def peers_of(count: int, seed: int) -> Addresses:
     """Return distinct peers."""
     rng = np.random.default_rng(seed)
     step, start = int(rng.integers(1 << 31)) * 2 + 1, int(rng.integers(1 << 32))
-    return ((np.arange(count, dtype=np.uint64) * np.uint64(step) + np.uint64(start)) & np.uint64(0xFFFFFFFF)).astype(
-        np.uint32
-    )
+    numbers = np.arange(count, dtype=np.uint64) * np.uint64(step) + np.uint64(start)
+    return (numbers & np.uint64(0xFFFFFFFF)).astype(np.uint32)
 
 
 def fill(cube: Cube, sizes: dict[int, int]) -> None:
@@ -222,9 +221,7 @@ def test_the_interval_of_a_small_host_among_giants_begins_at_0() -> None:
 @pytest.mark.parametrize(
     ("bits", "arrays", "columns", "sample"), [(32, 5, 2400, 0), (64, 8, 2400, 0), (128, 4, 6000, 0), (32, 5, 2400, 1)]
 )
-def test_pairs_of_one_slice_at_once_give_the_cube_of_the_same_pairs_a_few_at_a_time(
-    bits: int, arrays: int, columns: int, sample: int
-) -> None:
+def test_a_slice_at_once_is_the_same_as_in_steps(bits: int, arrays: int, columns: int, sample: int) -> None:
     """Few pairs set bits one by one and count them; more than fit a thread's memory are written in several spans."""
     geometry = Geometry(bits, 0, arrays, 12, columns, 3, 2, giants=1, sample_bits=sample)
     rng = np.random.default_rng(bits + arrays)

@@ -29,12 +29,10 @@ def real_gpu() -> bool:
     return cuda_problem() is None and not simulated()
 
 
-@pytest.fixture(
-    params=[
-        "stand-in",
-        pytest.param("real", marks=[pytest.mark.gpu, pytest.mark.skipif(not real_gpu(), reason="needs a GPU")]),
-    ]
-)
+REAL = pytest.param("real", marks=[pytest.mark.gpu, pytest.mark.skipif(not real_gpu(), reason="needs a GPU")])
+
+
+@pytest.fixture(params=["stand-in", REAL])
 def gpu(request):
     """The array library of the GPU."""
     if request.param == "real":

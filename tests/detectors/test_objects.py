@@ -303,9 +303,8 @@ def test_the_public_key_unpickles_anywhere(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_sketch_of_a_scan_is_pickled_without_the_key_of_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUPERHOSTS_KEY", SECRET.decode())
-    (window,) = sh.scan(
-        "synth:flows=30000,super_hosts=3,seed=1", window="all", key=SECRET, memory="256KiB", threshold=100
-    )
+    traffic = "synth:flows=30000,super_hosts=3,seed=1"
+    (window,) = sh.scan(traffic, window="all", key=SECRET, memory="256KiB", threshold=100)
     data = pickle.dumps(window.sketch)
     assert SECRET not in data
     assert pickle.loads(data) == window.sketch

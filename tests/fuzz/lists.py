@@ -24,9 +24,8 @@ from superhosts.output.alerts.rules import AllowList
 from superhosts.output.names import Inventory
 
 # Few distinct bits, so that prefixes contain each other, lie side by side, and end where the address ends.
-_narrow = st.tuples(
-    st.sampled_from([0, 10 << 24, (10 << 24) + 256, 0xFFFFFF00]), st.integers(0, 255), st.integers(0, 32)
-)
+_bases = st.sampled_from([0, 10 << 24, (10 << 24) + 256, 0xFFFFFF00])
+_narrow = st.tuples(_bases, st.integers(0, 255), st.integers(0, 32))
 _wide = st.tuples(
     st.sampled_from([0, 0x20010DB8 << 96, (0x20010DB8 << 96) + (1 << 64), (1 << 128) - 256]),
     st.integers(0, 255),

@@ -24,9 +24,8 @@ LENGTHS = (1, 1000, SECOND, 300 * SECOND, 30 * 86400 * SECOND, YEAR + 1)
 
 # A burst of packets: when it begins, the time between two packets, how many. Few draws make many packets.
 _jumps = st.sampled_from([0, 1, SECOND, 300 * SECOND, 3600 * SECOND, 86400 * SECOND, YEAR, 3 * YEAR, 40 * YEAR])
-_begins = st.builds(
-    lambda jump, sign, more: NOON + sign * jump + more, _jumps, st.sampled_from([1, -1]), st.integers(0, 999)
-)
+_signs = st.sampled_from([1, -1])
+_begins = st.builds(lambda jump, sign, more: NOON + sign * jump + more, _jumps, _signs, st.integers(0, 999))
 _steps = st.sampled_from([0, 1, -1, SECOND, -SECOND, 300 * SECOND, -7 * SECOND, 43_200 * SECOND, 11 * 86400 * SECOND])
 _bursts = st.tuples(_begins | st.integers(-(2**63), 2**63 - 1), _steps, st.integers(1, 40))
 _events = st.lists(

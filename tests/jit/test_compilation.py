@@ -38,9 +38,7 @@ def _as_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("tty", "notebook", "told"), [(True, False, 1), (False, True, 1), (False, False, 0)])
-def test_terminals_and_notebooks_are_told_once(
-    monkeypatch: pytest.MonkeyPatch, tty: bool, notebook: bool, told: int
-) -> None:
+def test_who_is_told_once(monkeypatch: pytest.MonkeyPatch, tty: bool, notebook: bool, told: int) -> None:
     if notebook:
         monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
     screen = Screen(tty)

@@ -126,9 +126,8 @@ def test_curves_over_memory(axes: Any) -> None:
     ]
     rows = [each for each in rows if (each.detector, each.memory_given) != ("gse", MIB)]  # cannot be so small
     figures.plot_curves(axes, rows, "ftr")
-    curves = {
-        each.get_label(): (each[0].get_xdata().tolist(), each[0].get_ydata().tolist()) for each in axes.containers
-    }
+    lines = {each.get_label(): each[0] for each in axes.containers}
+    curves = {name: (line.get_xdata().tolist(), line.get_ydata().tolist()) for name, line in lines.items()}
     places, rates = curves["cube"]
     assert places == pytest.approx([1, 16, 512], rel=0.02)
     assert rates == pytest.approx([0.01, 0.01 / 16, 0.01 / 512])

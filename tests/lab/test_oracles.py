@@ -124,11 +124,8 @@ def test_dcds_finds_what_all_combinations_give(geometry):
         n = 256 * math.log(256 / zeros[-1])
         reach = 1.959963984540054 * math.sqrt(256 * (math.exp(n / 256) - n / 256 - 1))
         row = rival.estimate(host)
-        assert (row.peers, row.peers_low, row.peers_high) == (
-            round(n),
-            max(0, math.floor(n - reach)),
-            math.ceil(n + reach),
-        )
+        interval = max(0, math.floor(n - reach)), math.ceil(n + reach)
+        assert (row.peers, row.peers_low, row.peers_high) == (round(n), *interval)
 
 
 def test_dcds_drops_combinations_beyond_the_last_address():

@@ -45,9 +45,8 @@ def test_wrong_arguments_are_refused(name):
 
 # Of DCDS, primes are larger than 2^16; GSE has a table of recent pairs, too.
 MEMORIES = {"dcds": (384 << 20) + 11 * 2048, "vbfa": 20 << 20, "gse": 136 << 20, "rgs": (128 << 20) - 1}
-DCDS, VBFA, GSE, FILTER, SPREAD = (
-    SMALL[name]["geometry"] for name in ("dcds", "vbfa", "gse", "filter", "spreadsketch")
-)
+SIZED = "dcds", "vbfa", "gse", "filter", "spreadsketch"
+DCDS, VBFA, GSE, FILTER, SPREAD = (SMALL[name]["geometry"] for name in SIZED)
 WRONG_SIZES = [
     (DCDS._replace(moduli=(65537, 65539, 65539)), "65539 and 65539 are not coprime"),
     (DCDS._replace(moduli=(65535, 65536, 65537)), r"2\^32 or more"),  # 65535·65536 is just below

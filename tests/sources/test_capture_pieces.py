@@ -106,9 +106,8 @@ def test_pieces_of_any_size(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", CAPTURES)
 def test_nearly_all_guesses_are_right(kind: str, tmp_path: Path) -> None:
-    frames = [
-        (T + 1_000_000 * number, (PLAIN, WIDE, p.ethernet(0x0806, p.arp()))[number % 3]) for number in range(3000)
-    ]
+    kinds = PLAIN, WIDE, p.ethernet(0x0806, p.arp())
+    frames = [(T + 1_000_000 * number, kinds[number % 3]) for number in range(3000)]
     path = write(tmp_path, CAPTURES[kind](frames))
     check(path, 4096, 5000)
     pieces = -(-path.stat().st_size // 4096)

@@ -37,11 +37,8 @@ def details(frame: bytes, folder: Path, link: int = 1, tunnels: str = "outer") -
 
 def both_formats(frames: list[bytes], link: int) -> list[bytes]:
     modern = p.section() + p.interface(link) + b"".join(p.enhanced(T // 1000, frame) for frame in frames)
-    return [
-        p.pcap([(T, frame) for frame in frames], link),
-        p.pcap([(T, each) for each in frames], link, order=">"),
-        modern,
-    ]
+    timed = [(T, frame) for frame in frames]
+    return [p.pcap(timed, link), p.pcap(timed, link, order=">"), modern]
 
 
 @pytest.mark.parametrize("case", TUNNELS)

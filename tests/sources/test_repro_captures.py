@@ -143,9 +143,7 @@ def test_an_input_takes_no_more_memory_than_is_announced(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @needs_proc
-def test_a_file_read_in_pieces_takes_no_more_memory_than_is_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pieces_take_no_more_memory_than_is_announced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """IPv6 packets without payload: their columns take most of all. All of them would be more than the bound."""
     monkeypatch.setenv("SUPERHOSTS_THREADS", "16")
     some = p.record(T, p.ethernet(0x86DD, p.ipv6(payload=b""))) * 1000

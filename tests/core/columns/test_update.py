@@ -144,11 +144,8 @@ def test_columns_of_every_kind(kind: str) -> None:
     exact.update(make(HOSTS), make(PEERS))
     check(exact, HOSTS, PEERS)
     expected = [counts(exact)[host] for host in HOSTS * 3]  # more than are converted one by one
-    for asked in (
-        exact.estimate_many,
-        exact.estimate,
-        *([sh.Sketch.of(exact).estimate] if kind in OF_SKETCHES else []),
-    ):
+    of_sketches = [sh.Sketch.of(exact).estimate] if kind in OF_SKETCHES else []
+    for asked in (exact.estimate_many, exact.estimate, *of_sketches):
         assert [row.peers for row in asked(make(HOSTS * 3))] == expected
 
 

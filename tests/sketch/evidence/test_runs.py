@@ -84,9 +84,7 @@ def spread(packets: list[Packet], order: Sequence[int], minutes: int) -> list[Pa
         ({"exclude": ADDRESS, "inner": f"{ADDRESS}/32"}, lambda p: False),
     ],
 )
-def test_the_sample_has_what_the_packets_that_count_say(
-    tmp_path: Path, chosen: dict, keep: Callable[[Packet], bool]
-) -> None:
+def test_the_sample_is_of_packets_that_count(tmp_path: Path, chosen: dict, keep: Callable[[Packet], bool]) -> None:
     packets = [packet._replace(time=packet.time + 4 * MINUTE) for packet in traffic(minutes=2)]
     path = write(tmp_path / "a.pcap", packets)
     options = {"window": "all", "evidence": True, "evidence_pairs": 1024, "key": SECRET}
@@ -193,9 +191,7 @@ def test_details_are_read_of_sampled_packets_only(tmp_path: Path, ending: str, p
     ("ending", "cut"),
     [(".pcap", {"window": "all"}), (".pcapng", {"window": "1m"}), (".pcap", {"window": "2m", "slide": "1m"})],
 )
-def test_what_is_left_out_does_not_change_the_evidence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, cut: dict
-) -> None:
+def test_what_is_left_out_is_unused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, cut: dict) -> None:
     packets: list[Packet] = []
     for number in range(40):
         scene = Scene(number, host=HOST + number)

@@ -82,10 +82,8 @@ def test_details_of_records() -> None:
     record = e.record5("10.0.0.1", "10.0.0.2", ports=(1024, 80), flags=0x1B)
     ping = e.record5("10.0.0.1", "10.0.0.2", ports=(0, 0x0800), protocol=1)
     reading = e.Reading(details=True).feed(e.version5([record, ping]))
-    assert [row[3] for row in reading.ipv4] == [
-        pack(6, (1024, 80), 0x1B, marks=IS_RECORD),
-        pack(1, None, 8, marks=IS_RECORD),
-    ]
+    expected = [pack(6, (1024, 80), 0x1B, marks=IS_RECORD), pack(1, None, 8, marks=IS_RECORD)]
+    assert [row[3] for row in reading.ipv4] == expected
 
 
 def test_details_of_conversations() -> None:

@@ -90,9 +90,8 @@ def test_an_export_time_that_is_far_off_is_the_time_of_arrival() -> None:
 
 
 def flows5(*sequences: int) -> e.Reading:
-    return e.Reading().feed(
-        *(e.version5([e.record5("10.0.0.1", "10.0.0.2")] * 10, sequence=each) for each in sequences)
-    )
+    records = [e.record5("10.0.0.1", "10.0.0.2")] * 10
+    return e.Reading().feed(*(e.version5(records, sequence=each) for each in sequences))
 
 
 @pytest.mark.parametrize(
@@ -390,7 +389,6 @@ def test_templates_beyond_the_budget_are_counted_and_known_ones_cost_nothing() -
         reading.feed(e.version9(e.template(256 + number, fields[: 402 - number % 7]), domain=number))
     assert reading.status["refused_templates"] > 0
     flow = e.data(256, [e.usual("10.0.0.1", "10.0.0.2")])
-    reading = e.Reading(is_live=True).feed(
-        *(e.version9(e.template(256, e.USUAL), flow, sequence=n) for n in range(20_000))
-    )
+    datagrams = (e.version9(e.template(256, e.USUAL), flow, sequence=n) for n in range(20_000))
+    reading = e.Reading(is_live=True).feed(*datagrams)
     assert (len(reading.ipv4), reading.status["refused_templates"]) == (20_000, 0)

@@ -18,6 +18,7 @@ from naive_exports import Naive
 from places import DATA
 from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import TableOptions
+from tunnels import udp
 
 FLOW = e.data(256, [e.usual("10.0.0.1", "10.0.0.2"), e.usual("10.0.0.1", "10.0.0.3")])
 KNOWN = e.template(256, e.USUAL)
@@ -29,13 +30,8 @@ Pairs = dict[int, set[tuple[int, int]]]
 
 def datagram(payload: bytes, src: str = "192.0.2.1", port: int = 2055) -> bytes:
     """Return an IPv4 or IPv6 packet with a UDP payload."""
-    udp = (
-        (5000).to_bytes(2, "big") + port.to_bytes(2, "big") + (8 + len(payload)).to_bytes(2, "big") + bytes(2) + payload
-    )
-    make = p.ipv6 if ":" in src else p.ipv4
-    packet = bytearray(make(src, "2001:db8::99" if ":" in src else "192.0.2.99", udp))
-    packet[6 if ":" in src else 9] = 17
-    return bytes(packet)
+    make, dst = (p.ipv6, "2001:db8::99") if ":" in src else (p.ipv4, "192.0.2.99")
+    return make(src, dst, udp(port, payload, 5000))
 
 
 def capture(*payloads: bytes, src: str = "192.0.2.1") -> list[tuple[int, bytes]]:
@@ -172,11 +168,8 @@ def test_no_file_is_taken_for_one_endless_datagram(tmp_path: Path, format: str) 
     path.write_bytes(NOISE * 3000)
     with pytest.raises(sh.InputError, match="does not begin with"):
         read([path], format)
-    endless = {
-        "sflow": e.sflow(e.tagged(1, bytes(2_000_000))),
-        "netflow": e.version9(*[e.data(256, [bytes(60_000)])] * 3),
-    }
-    path.write_bytes(endless[format])
+    many = e.version9(*[e.data(256, [bytes(60_000)])] * 3)
+    path.write_bytes(many if format == "netflow" else e.sflow(e.tagged(1, bytes(2_000_000))))
     pairs, [source] = read([path], format)
     assert not pairs[4]
     assert source.counters.exports[0]["damaged"]

@@ -75,15 +75,9 @@ def test_addresses_count_where_the_bytes_have_none(frame: bytes, protocol: int) 
 
 
 def test_details_are_those_of_packets() -> None:
-    packet = bytearray(p.ipv4("10.0.0.1", "10.0.0.2", TCP))
-    packet[9] = 6
-    reading = read(
-        e.sflow(
-            e.flow_sample(e.raw_header(p.ethernet(0x0800, bytes(packet)))),
-            e.flow_sample(e.sampled("10.0.0.1", "10.0.0.2", 17, (5000, 53))),
-        ),
-        details=True,
-    )
+    header = e.raw_header(p.ethernet(0x0800, p.ipv4("10.0.0.1", "10.0.0.2", TCP, protocol=6)))
+    fields = e.sampled("10.0.0.1", "10.0.0.2", 17, (5000, 53))
+    reading = read(e.sflow(e.flow_sample(header), e.flow_sample(fields)), details=True)
     assert [row[3] for row in reading.ipv4] == [pack(6, (1024, 80), 0x12), pack(17, (5000, 53))]
 
 

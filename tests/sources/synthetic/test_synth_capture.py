@@ -144,9 +144,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_failure_leaves_nothing_behind_and_the_old_file_alone(
-    name: str, tmp_path: Path, blocks: list[PacketBlock]
-) -> None:
+def test_a_failure_leaves_the_old_file_and_nothing_else(name: str, tmp_path: Path, blocks: list[PacketBlock]) -> None:
     def failing() -> Iterator[PacketBlock]:
         yield blocks[0]
         raise KeyboardInterrupt

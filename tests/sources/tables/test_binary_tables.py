@@ -199,9 +199,8 @@ NO_ADDRESSES = [
 
 def test_what_is_no_address_never_becomes_one(tmp_path: Path) -> None:
     for number, column in enumerate(NO_ADDRESSES):
-        WRITERS[("parquet", "stream")[number % 2]](
-            pa.table({"src": column, "dst": ["10.0.0.1"] * 5}), tmp_path / "table"
-        )
+        write = (write_parquet, write_stream)[number % 2]
+        write(pa.table({"src": column, "dst": ["10.0.0.1"] * 5}), tmp_path / "table")
         run = scan(tmp_path / "table", window="all")
         assert [sorted((str(row.host), int(row.peers)) for row in window) for window in run] == [
             [("0.0.0.5", 1), ("0.0.0.6", 1), ("10.0.0.1", 2)]
@@ -241,9 +240,8 @@ def write_as_others_do(folder: Path, table: pa.Table) -> None:
     for codec in ("snappy", "gzip", "zstd", "brotli", "lz4", "none"):
         pq.write_table(table, folder / f"pyarrow-{codec}.parquet", compression=codec)
         frame.to_parquet(folder / f"pandas-{codec}.parquet", compression=None if codec == "none" else codec)
-        polars.write_parquet(
-            folder / f"polars-{codec}.parquet", compression="uncompressed" if codec == "none" else codec
-        )
+        own_name = "uncompressed" if codec == "none" else codec
+        polars.write_parquet(folder / f"polars-{codec}.parquet", compression=own_name)
     polars.write_ipc(folder / "polars.arrow")
     polars.lazy().sink_parquet(folder / "polars-sink.parquet")
     polars.write_parquet(folder / "polars.parquet")

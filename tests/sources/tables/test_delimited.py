@@ -128,9 +128,7 @@ def test_pieces_of_a_file_give_the_same_rows(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("newlines", [1, 7, 400])
-def test_a_field_in_quotes_that_reaches_into_the_next_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newlines: int
-) -> None:
+def test_a_field_in_quotes_across_two_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newlines: int) -> None:
     for name, value in {"PIECE_BYTES": 5000, "LONGEST_LINE": 20_000}.items():
         monkeypatch.setattr(f"superhosts.sources.tables.textreader.{name}", value)
     before = big_table(200)[:4990].rpartition("\n")[0] + "\n"

@@ -108,6 +108,7 @@ def log(names: str, ends: str, how: str, **options: bool) -> Case:
     return plain(names, ends), one_way(names, **options), how
 
 
+S, DATE = "1700000000", "2023-11-14T22:13:20Z"
 NTOPNG = "PROTOCOL L4_SRC_PORT L4_DST_PORT TCP_FLAGS"
 # The log, a maker of records, the oracle, and how it is written
 CASES: dict[str, Case] = {
@@ -116,19 +117,15 @@ CASES: dict[str, Case] = {
     "eve": (eve, naive.of_eve, "json"),
     "argus": (argus, naive.of_argus, ","),
     "goflow2": log(
-        "proto src_port dst_port tcp_flags", f"src_addr={A} dst_addr={B} time_received_ns=1700000000000000000", "json"
+        "proto src_port dst_port tcp_flags", f"src_addr={A} dst_addr={B} time_received_ns={S}{9 * '0'}", "json"
     ),
-    "pmacct": log(
-        "ip_proto port_src port_dst tcp_flags", f"ip_src={A} ip_dst={B} timestamp_start=2023-11-14T22:13:20Z", "json"
-    ),
+    "pmacct": log("ip_proto port_src port_dst tcp_flags", f"ip_src={A} ip_dst={B} timestamp_start={DATE}", "json"),
     "nfdump": log("pr sp dp flg", f"ts=1700000000 te=1700000001 sa={A} da={B}", ",", icmp_in_dport=True),
     "silk": log("protocol sPort dPort flags", f"sIP={A} dIP={B} sTime=1700000000", "|", icmp_in_dport=True),
-    "aws": log(
-        "protocol srcport dstport tcp-flags", f"version=5 srcaddr={A} dstaddr={B} start=1700000000 end=1700000009", " "
-    ),
+    "aws": log("protocol srcport dstport tcp-flags", f"version=5 srcaddr={A} dstaddr={B} start={S} end={S}", " "),
     "gcp": log(
         "connection.protocol connection.src_port connection.dest_port",
-        f"connection.src_ip={A} connection.dest_ip={B} start_time=2023-11-14T22:13:20Z",
+        f"connection.src_ip={A} connection.dest_ip={B} start_time={DATE}",
         "json",
     ),
     "ntopng": (
@@ -203,9 +200,8 @@ def test_the_flows_of_azure(tmp_path: Path) -> None:
 
 def test_lines_that_lack_their_last_fields_count_as_without_details(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    path.write_text(
-        f"src,dst,time,proto,dport\n{A},{B},1,tcp,80\n{A},{B},2,udp\n{A},{B},3\n{A},{B}\n{A},{B},4,tcp,81\n"
-    )
+    rows = ["src,dst,time,proto,dport", *(f"{A},{B}{rest}" for rest in (",1,tcp,80", ",2,udp", ",3", "", ",4,tcp,81"))]
+    path.write_text("\n".join([*rows, ""]))
     found, without = read_file(path, WANTED), read_file(path)
     assert found.rows == without.rows
     assert found.bad == without.bad == 1

@@ -248,9 +248,10 @@ def answers(found: Reading) -> tuple[int, int, int]:
     return sum(row[0] == 4 for row in found.rows), len({end for pair in pairs for end in pair}), len(pairs)
 
 
-@pytest.mark.parametrize(
-    "name", ["zeek-conn.00_00_00-01_00_00.log.gz", "zeek-conn.01_00_00-02_00_00.log.gz", "argus.binetflow"]
-)
+REAL = "zeek-conn.00_00_00-01_00_00.log.gz", "zeek-conn.01_00_00-02_00_00.log.gz", "argus.binetflow"
+
+
+@pytest.mark.parametrize("name", REAL)
 def test_real_logs_have_their_answers(name: str) -> None:
     found = read_file(real(name))
     expected = json.loads((DATA / "expected.json").read_text())[name]
