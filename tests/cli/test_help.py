@@ -107,6 +107,18 @@ def test_a_bad_value_is_an_error_that_names_the_option(run, tmp_path, monkeypatc
         assert list(tmp_path.iterdir()) == []
 
 
+def test_a_bad_value_of_a_variable_names_the_variable(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value, said in (
+        ("WINDOW", "5x", "'5x' is not a duration; write it like 90s, 5m, 1h or 30d, or all"),
+        ("SPECIAL", "some", "'some' is none of drop, keep"),
+        ("QUIET", "maybe", "must be true or false"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"SUPERHOSTS_SCAN_{name}", value)
+            ended = run("scan", "x.pcap")
+        assert (ended.status, ended.err) == (2, f"superhosts: SUPERHOSTS_SCAN_{name}: {said}\n")
+
+
 def test_two_outputs_of_merge_are_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     given = [word for word in REQUIRED["merge"] if word not in ("-o", "y.cube")]

@@ -175,6 +175,18 @@ def _way_out(ctx: click.Context, parameter: Any) -> str:
     return f"--{key} becomes a setting: write {line} under [{ctx.info_name}] of the --config file, or set {variable}"
 
 
+def _refusal(ctx: click.Context, parameter: Any, problem: str) -> str:
+    """Return why a value is refused, by the name under which it was given: of the option, or of a variable."""
+    name = getattr(parameter, "label", parameter.name)
+    if ctx.get_parameter_source(parameter.name) is ParameterSource.ENVIRONMENT:
+        name = f"{ctx.auto_envvar_prefix}_{parameter.name.upper()}"
+        if not os.environ.get(name):  # so an older name gave it
+            name = parameter.envvar
+    if getattr(parameter, "is_flag", False):  # from a variable; click lists its words for both, the empty one first
+        problem = "must be true or false"
+    return f"{name}: {problem}"
+
+
 class Entry(NamedTuple):
     """Where a command is: `module:name` of the class of its options and of its body, and one line of help."""
 
@@ -218,7 +230,7 @@ class Command(click.Command):
         except click.BadParameter as error:
             if error.param is None or not error.message:  # a missing argument: click shows the usage line
                 raise
-            raise UsageError(f"{getattr(error.param, 'label', error.param.name)}: {error.message}") from None
+            raise UsageError(_refusal(ctx, error.param, error.message)) from None
 
     def _note_rename(self, old: str, new: str) -> None:
         self._renames.append(f"{old} is called {new} now; the old name goes with the next release")
