@@ -92,6 +92,7 @@ def test_values_options_and_commands_in_bash(named: Ask) -> None:
         (["compare", "--detector", "cube,gs"], ["cube,gse"]),
         (["sc"], ["scan"]),
         (["scan", "--det"], ["--detector"]),
+        (["config", "show", "file", ""], ["scan", "watch", "edge", "hub"]),
     ):
         assert named(*words) == values
 

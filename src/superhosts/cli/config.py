@@ -192,8 +192,6 @@ def _keys_by_value(keys: Mapping[str, str], values: Mapping[str, tuple[str, Any]
 
 
 def config_show(options: ConfigShow) -> None:
-    if options.command not in COMMANDS:
-        raise UsageError(f"COMMAND {options.command}: one of {', '.join(COMMANDS)}")
     config, command = read_config(options.file), _loaded(options.command)
     found, problems = checked(config, options.command, _context(command, options.command))
     for problem in problems:

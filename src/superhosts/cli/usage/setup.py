@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from superhosts.cli import _options as common
+from superhosts.cli._config import COMMANDS
 from superhosts.cli._declaration import Options, arg, flag, opt
+from superhosts.cli._values import one_of
 
 ALERTS_FILE = arg("FILE", "The file in which a run keeps its alerts.")
 ALERTS_RULE = opt("NAME", "Only this rule.")
@@ -118,7 +120,7 @@ class ConfigShow(Options):
     """
 
     file: Path = CONFIG_FILE
-    command: str = arg("COMMAND", "scan, watch, edge or hub.", "scan")
+    command: str = arg("COMMAND", f"{common.either(COMMANDS)}.", "scan", check=one_of(*COMMANDS), offers=COMMANDS)
 
 
 class Doctor(Options):
