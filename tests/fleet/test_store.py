@@ -20,6 +20,7 @@ from fleets import KEY, damage_database, forge_parcel, make_odd, make_sketch, wi
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, as_files, three, union_of
 from superhosts.core import files
+from superhosts.core.database import Database
 from superhosts.core.results import Selection
 from superhosts.cubefile import container as sketchfile
 from superhosts.detectors.stored import Stored
@@ -28,7 +29,7 @@ from superhosts.fleet.hub import LONGEST_REST, PAST
 from superhosts.fleet.intake import Intake
 from superhosts.fleet.link import MERGED, REFUSED
 from superhosts.fleet.names import SketchId
-from superhosts.fleet.store import DATABASE, UNION, Quarantine, WindowStore
+from superhosts.fleet.store import DATABASE, FORMAT, UNION, Quarantine, WindowStore
 from superhosts.sketch.sketch import Sketch
 from traffic import content
 
@@ -98,18 +99,29 @@ def test_a_hub_starts_on_a_full_disk_again_and_again(tmp_path: Path):
     assert len(Node(tmp_path, grace=0.0).step(*three()).reports) == 1
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_window_of_which_the_ledger_is_gone_is_not_reported_as_new(tmp_path: Path, is_there: bool):
+@pytest.mark.parametrize("left", ["nothing", "an empty file", "a database that was begun"])
+def test_a_window_of_which_the_ledger_is_gone_is_not_reported_as_new(tmp_path: Path, left: str):
     node = Node(tmp_path, grace=0.0, late=-1.0).step(*three())
     node.hub.tidy()
     assert node.store.is_past(KEY)
     path = tmp_path / "state" / DATABASE
     damage_database(path)
-    path.write_bytes(b"") if is_there else path.unlink()
+    path.unlink()
+    if left == "an empty file":
+        path.touch()
+    elif left != "nothing":
+        Database(path, FORMAT).close()
     again = Node(tmp_path, grace=0.0).step(*three())
     assert [report.revision > 2 for report in again.reports] == [True]
     assert any(f"LEDGERS LOST: {path}: it is missing or empty" in line for line in again.said)
     assert not any("LOST" in line for line in Node(tmp_path).said)
+
+
+def test_a_hub_that_never_got_a_sketch_has_lost_nothing(tmp_path: Path):
+    for _ in range(2):
+        node = Node(tmp_path)
+        node.store.ledgers.close()
+        assert not any("LOST" in line for line in node.said)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +164,7 @@ def change(folder: Path, statement: str, *values: Any) -> None:
 
 
 def test_a_database_of_a_later_release_is_refused_and_named(tmp_path: Path):
-    Node(tmp_path, grace=0.0).step(*three())
+    Node(tmp_path)
     change(tmp_path, "PRAGMA user_version = 99")
     change(tmp_path, "UPDATE state SET value = '7.5' WHERE name = 'written_by'")
     with pytest.raises(InputError, match=rf"{DATABASE}: a later version of superhosts 7\.5 wrote it \(format 99"):

@@ -67,7 +67,7 @@ class Database:
     """An open database. Any thread may use it; `lock` is held while one does.
 
     If the disk is full, a new database is empty, and each write tries again to make its tables.
-    `is_new`: nothing was in it, because there was no file, or one that was emptied or lacks its -wal.
+    `is_new`: nothing was ever written to it. There was no file, or one that was emptied or lacks its -wal.
     """
 
     def __init__(self, path: Path, form: Format, read: Callable[[Database], object] = lambda _: None) -> None:
@@ -120,7 +120,6 @@ class Database:
         form = self._form
         version = self._connection.execute("PRAGMA user_version").fetchone()[0]
         tables = {name for (name,) in self._connection.execute("SELECT name FROM sqlite_master")}
-        self.is_new = not tables
         if tables and (version == 0 or not {"state", form.table} <= tables):
             why = "a database of another program"
             raise DamagedError(f"{why}, not {form.what}; name another", str(self.path), why)
@@ -129,6 +128,7 @@ class Database:
             raise InputError(f"{text} {form.version}); use that version, or another file", file=str(self.path))
         if (found := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise self._damaged(found.removeprefix("*** in database main ***\n"))
+        self.is_new = not tables or not self._connection.execute("SELECT count(*) FROM state").fetchone()[0]
         try:
             self._make_tables(version)
         except sqlite3.OperationalError as error:

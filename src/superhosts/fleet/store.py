@@ -247,13 +247,11 @@ class Ledgers:
         is_gone = self._database.is_new and not (damaged or moved) and os.path.lexists(state / RECORD)
         if is_gone:
             text = f"{state / DATABASE}: it is missing or empty; made again from what lies in the folders"
-            say(Notice(f"LEDGERS LOST: {text}", "lost", WARNING))
-        lost = self._database.state().get("lost")
+            say(Notice(f"LEDGERS LOST: {text}", "ledgers-lost", WARNING))
+        lost = times.wall() if damaged or is_gone else self._database.state().get("lost")
         self._lost = lost if isinstance(lost, int | float) else 0.0  # when an earlier database was lost
-        if damaged or is_gone:
-            self._lost = times.wall()
-            with suppress(OutputError):  # The disk is full, so the next start finds an empty database, too.
-                self._database.save(lost=self._lost)
+        with suppress(OutputError):  # The disk is full, so the next start finds an empty database, too.
+            self._database.save(**({"lost": lost} if damaged or is_gone else {}))
 
     def close(self) -> None:
         self._database.close()
