@@ -102,7 +102,7 @@ class Options:
                 else:
                     made = field(default=each.default, metadata=about)
                 setattr(cls, name, made)
-        dataclass(frozen=True, kw_only=True)(cls)
+        dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)  # each method takes time at every start
 
 
 def _of_groups(options: type) -> dict[str, Opt]:
