@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from superhosts import errors
-from superhosts.core.units import (
-    SECOND,
-    Place,
-    format_duration,
-    format_size,
-    parse_count,
-    parse_duration,
-    parse_place,
-    parse_size,
-)
+from superhosts.core import units
+from superhosts.core.units import SECOND, format_duration, format_size, parse_count, parse_duration, parse_size
 from superhosts.errors import InputError, MissingExtraError, UsageError
 
 SIZES = {
@@ -118,12 +110,12 @@ def test_input_errors_name_file_and_offset() -> None:
 
 def test_an_address_is_a_host_and_a_port_and_without_a_host_this_machine() -> None:
     for text, place in (
-        (":9105", Place("127.0.0.1", 9105)),
-        ("0.0.0.0:80", Place("0.0.0.0", 80)),
-        ("hub.example:0", Place("hub.example", 0)),
-        ("[::1]:65535", Place("::1", 65535)),
+        (":9105", units.Place("127.0.0.1", 9105)),
+        ("0.0.0.0:80", units.Place("0.0.0.0", 80)),
+        ("hub.example:0", units.Place("hub.example", 0)),
+        ("[::1]:65535", units.Place("::1", 65535)),
     ):
-        assert parse_place(text) == parse_place(str(place)) == place
+        assert units.parse_place(text) == units.parse_place(str(place)) == place
     for wrong in ("", "9105", ":", "a:", "a:b", ":65536", ":-1", "::1:9105", ":٣", "a:1:2"):
         with pytest.raises(UsageError, match="write it like :9105"):
-            parse_place(wrong)
+            units.parse_place(wrong)

@@ -210,14 +210,7 @@ def test_several_results_share_their_names() -> None:
 
 def test_texts_with_lone_surrogates_are_as_many_as_they_are(tmp_path):
     """File names that are no UTF-8 come from `os.fsdecode` with lone surrogates."""
-    names = [
-        os.fsdecode(b"caf\xe9.txt"),
-        os.fsdecode(b"caf\xe8.txt"),
-        os.fsdecode(b"caf\xea.txt"),
-        "\ud800",
-        "?",
-        "caf?",
-    ]
+    names = [*(os.fsdecode(b"caf%c.txt" % last) for last in b"\xe9\xe8\xea"), "\ud800", "?", "caf?"]
     columns = {
         "list": names,
         "array": np.array(names),

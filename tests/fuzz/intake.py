@@ -67,18 +67,8 @@ def intake(data: bytes) -> None:
 # A folder that sites share: anything may lie there.
 
 GOOD = "GOOD"  # stands for the right name of a sketch
-_NAMES = (
-    GOOD,
-    "x.cube",
-    ".x.cube",
-    "a-b-c.cube",
-    "x" * 200 + ".cube",
-    "\n.cube",
-    "\x1b[1m.cube",
-    "é.cube",
-    "x.receipt",
-    "x",
-)
+_NAMES = (GOOD, "x.cube", ".x.cube", "a-b-c.cube", "x" * 200 + ".cube", "\n.cube", "\x1b[1m.cube", "é.cube")
+_NAMES += ("x.receipt", "x")
 _NAMES += tuple(f"20261114T120000Z-{middle}-0000000000000000.cube" for middle in ("5m-ams", "5m-fra", "300s-ams"))
 _NAMES += (os.fsdecode(b"\xff.cube"),)
 _SITES = ("ams", "fra", "a b", ".hidden", "x" * 100, "\x1b[1m")
@@ -131,16 +121,8 @@ def folders(case: tuple[list[tuple[str, str, str]], bytes]) -> None:
 
 _SUBJECTS = (*["superhosts.from.ams.chunk"] * 6, "superhosts.from.fra.chunk", "superhosts.from.\x1b[1m.chunk", "x")
 _HEADERS = ("Superhosts-Name", "Superhosts-Chunk")
-_CHUNKS = (
-    "0 4096 4096",
-    "0 1 1",
-    "-1 4096 5000",
-    "0 0 0",
-    "1 4096 99999999999",
-    "65536 4096 268439552",
-    "0 4096",
-    "٣ 4096 4096",
-)
+_CHUNKS = ("0 4096 4096", "0 1 1", "-1 4096 5000", "0 0 0", "1 4096 99999999999", "65536 4096 268439552")
+_CHUNKS += ("0 4096", "٣ 4096 4096")
 _piece = st.tuples(
     st.sampled_from(_SUBJECTS),
     st.integers(0, 7),  # which piece

@@ -15,17 +15,6 @@ import pytest
 from superhosts.core.hashing import DEFAULT_KEY, fingerprint
 from superhosts.lab import figures, sheet
 from superhosts.lab.experiment import Row
-from superhosts.lab.figures import (
-    MOST_DRAWN,
-    count_interval,
-    coverage_by_size,
-    drawn_hosts,
-    mean_interval,
-    most_unseen,
-    plot_coverage,
-    plot_estimates,
-    student_quantile,
-)
 from superhosts.lab.hostfigures import MOST_HOSTS, Columns, draw_hosts, plot_columns, plot_history, plot_hosts
 from superhosts.lab.lineup import ENTRANTS
 from superhosts.lab.scores import Estimates
@@ -173,7 +162,7 @@ def test_small_figures_draw_some_of_many_hosts() -> None:
         estimates = Estimates(some, some + 5, some - 20, some + 30.0, np.zeros(hosts, np.bool_))
         facts = figures.Facts(1024, "public key", "superhosts compare", {"cube": estimates})
         figure = sheet.new_figure(3)
-        figures.plot_each(figure, facts, partial(plot_estimates, most=figures.MOST_IN_SMALL))
+        figures.plot_each(figure, facts, partial(figures.plot_estimates, most=figures.MOST_IN_SMALL))
         assert len(figure.get_axes()[0].lines[0].get_xdata()) == figures.MOST_IN_SMALL
         assert figures._how_many(facts) == ("drawn, evenly by rank: 60 of 300 hosts" if hosts == 300 else "")
 
@@ -217,13 +206,13 @@ def estimates(true: list[int], *, off: list[int] | None = None, saturated: list[
 
 def test_groups_begin_at_the_threshold_and_double() -> None:
     some = estimates([1000, 1999, 2000, 3999, 8000], off=[0, 60, 0, 0, -60])
-    found = coverage_by_size(some, 1000)
+    found = figures.coverage_by_size(some, 1000)
     assert [each.held for each in found] == [(1, 2), (2, 2), (0, 1)]
     assert [each.size for each in found] == pytest.approx([(1000 * 1999) ** 0.5, (2000 * 3999) ** 0.5, 8000])
 
 
 def test_coverage_is_drawn_with_wilsons_interval_and_the_nominal_line(axes: Any) -> None:
-    plot_coverage(axes, estimates([1500] * 10, off=[0] * 9 + [60]), 1000)
+    figures.plot_coverage(axes, estimates([1500] * 10, off=[0] * 9 + [60]), 1000)
     (drawn,) = axes.containers
     assert drawn[0].get_ydata().tolist() == [0.9]
     ((start, end),) = drawn[2][0].get_segments()
@@ -234,16 +223,16 @@ def test_coverage_is_drawn_with_wilsons_interval_and_the_nominal_line(axes: Any)
 
 def test_without_intervals_there_is_no_coverage(axes: Any) -> None:
     none = estimates([1500, 3000])._replace(low=np.full(2, np.nan), high=np.full(2, np.nan))
-    assert plot_coverage(axes, none, 1000) == []
+    assert figures.plot_coverage(axes, none, 1000) == []
     assert [text.get_text() for text in axes.texts] == ["no intervals"]
     assert axes.containers == []
-    plot_estimates(axes, none, 1000)
+    figures.plot_estimates(axes, none, 1000)
     assert axes.containers == []  # dots without error bars
     assert [len(line.get_xdata()) for line in axes.lines if line.get_label() == "estimate, no interval"] == [2]
 
 
 def test_saturated_hosts_are_lower_bounds(axes: Any) -> None:
-    plot_estimates(axes, estimates([1500, 90_000], saturated=[False, True]), 1000)
+    figures.plot_estimates(axes, estimates([1500, 90_000], saturated=[False, True]), 1000)
     (drawn,) = axes.containers
     assert drawn[0].get_xdata().tolist() == [1500]
     (bounds,) = [line for line in axes.lines if line.get_label() == "saturated: lower bound"]
@@ -254,11 +243,11 @@ def test_saturated_hosts_are_lower_bounds(axes: Any) -> None:
 
 def test_of_many_hosts_some_of_all_sizes_are_drawn() -> None:
     true = np.random.default_rng(3).permutation(np.arange(1000, 9000))
-    drawn = true[drawn_hosts(true)]
-    assert len(drawn) == MOST_DRAWN
+    drawn = true[figures.drawn_hosts(true)]
+    assert len(drawn) == figures.MOST_DRAWN
     assert (drawn[0], drawn[-1]) == (8999, 1000)
-    assert np.abs(np.diff(drawn) + 8000 / MOST_DRAWN).max() < 2
-    assert sorted(drawn_hosts(true[:20])) == list(range(20))
+    assert np.abs(np.diff(drawn) + 8000 / figures.MOST_DRAWN).max() < 2
+    assert sorted(figures.drawn_hosts(true[:20])) == list(range(20))
 
 
 # Intervals
@@ -267,14 +256,14 @@ def test_of_many_hosts_some_of_all_sizes_are_drawn() -> None:
 def test_intervals() -> None:
     # Quantiles for 97.5 %, as any table of Student's distribution has them
     for freedom, quantile in ((1, 12.706), (2, 4.303), (3, 3.182), (5, 2.571), (11, 2.201), (30, 2.042), (1000, 1.962)):
-        assert student_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
-    assert mean_interval([3.0]) is None
-    assert mean_interval([2.0, 2.0]) == (2.0, 2.0)
+        assert figures.student_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
+    assert figures.mean_interval([3.0]) is None
+    assert figures.mean_interval([2.0, 2.0]) == (2.0, 2.0)
     reach = 4.3027 / math.sqrt(3)
-    assert mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - reach, 2 + reach), abs=1e-3)
+    assert figures.mean_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - reach, 2 + reach), abs=1e-3)
     for count, exact in ((0, (0, 3.689)), (1, (0.025, 5.572)), (10, (4.795, 18.39))):  # of a Poisson count
-        assert count_interval(count) == pytest.approx(exact, abs=0.05)
-    assert math.exp(-100 * most_unseen(100)) == pytest.approx(0.05)  # the rule of three
+        assert figures.count_interval(count) == pytest.approx(exact, abs=0.05)
+    assert math.exp(-100 * figures.most_unseen(100)) == pytest.approx(0.05)  # the rule of three
 
 
 # Figures of rows: hosts in order, one host over time, the columns of a host.

@@ -18,18 +18,9 @@ import packets as p
 from frames import V4, V6, T, mixed, mixed_pcapng, write
 from fuzz.captures import ONE_THREAD, Reading, read
 from superhosts.errors import InputError
+from superhosts.sources import capture
 from superhosts.sources.base import SourceCounters
-from superhosts.sources.capture import (
-    BLOCK_BYTES,
-    LARGEST_PIECE,
-    LEAST_AHEAD,
-    MOST_PIECES_AHEAD,
-    Cutting,
-    FileStream,
-    PieceReader,
-    open_capture,
-    open_pieces,
-)
+from superhosts.sources.capture import Cutting, PieceReader, open_capture, open_pieces
 from superhosts.sources.input import Input
 
 PLAIN, WIDE = p.ethernet(0x0800, V4), p.ethernet(0x86DD, V6)
@@ -38,7 +29,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /
 
 
 def reading(path: Path, cutting: Cutting) -> Reading:
-    return read(path, BLOCK_BYTES, cutting)
+    return read(path, capture.BLOCK_BYTES, cutting)
 
 
 def check(path: Path, piece_bytes: int, room_bytes: int = ROOM, expected: Reading | None = None) -> Reading:
@@ -267,11 +258,11 @@ def test_many_files_at_once_share_what_is_read_ahead(tmp_path: Path) -> None:
     readers = [reader for reader in found if reader is not None]
     for reader in readers:
         reader.read()
-    assert [len(reader.ahead) for reader in readers] == [LEAST_AHEAD] * 30
+    assert [len(reader.ahead) for reader in readers] == [capture.LEAST_AHEAD] * 30
     for reader in readers[1:]:
         reader.close()
     readers[0].read()
-    assert LEAST_AHEAD < len(readers[0].ahead) <= MOST_PIECES_AHEAD
+    assert capture.LEAST_AHEAD < len(readers[0].ahead) <= capture.MOST_PIECES_AHEAD
     readers[0].close()
 
 
@@ -299,7 +290,8 @@ def test_few_packets_do_not_hold_the_memory_of_their_piece(tmp_path: Path) -> No
 def test_pieces_of_many_files_at_once_are_smaller() -> None:
     cutting = Cutting(threads=16)
     sizes = [cutting.piece(1 << 40, files) for files in (1, 2, 3, 4, 100)]
-    assert sizes == [LARGEST_PIECE, 8 << 20, -(-LARGEST_PIECE // 3 // 4) * 4, BLOCK_BYTES, BLOCK_BYTES]
+    third, least = -(-capture.LARGEST_PIECE // 3 // 4) * 4, capture.BLOCK_BYTES
+    assert sizes == [capture.LARGEST_PIECE, 8 << 20, third, least, least]
 
 
 THREADS = """
@@ -325,7 +317,7 @@ def test_a_scan_says_how_many_threads_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    stream = FileStream("name", os.open(write(tmp_path, b""), os.O_WRONLY))
+    stream = capture.FileStream("name", os.open(write(tmp_path, b""), os.O_WRONLY))
     with pytest.raises(InputError, match="name: cannot be read: "):
         stream.readinto(memoryview(bytearray(10)))
     stream.close()
