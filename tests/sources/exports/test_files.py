@@ -14,7 +14,6 @@ import packets as p
 import superhosts as sh
 from commands import Run
 from frames import rows_of
-from naive_exports import Naive
 from places import DATA
 from superhosts.sources.open import open_inputs
 from superhosts.sources.tables.options import TableOptions
@@ -237,27 +236,3 @@ def format_of(name: str) -> str | None:
 def test_real_exports(name: str) -> None:
     entry = EXPECTED[name]
     assert counts([DATA / name], format_of(name)) == BETTER.get(name, (entry["pairs4"], entry["pairs6"]))
-
-
-# Files of one datagram that need the templates of others; the naive reader reads them, too.
-TOGETHER = [
-    ["ipfix_test_mikrotik_tpl", "ipfix_test_mikrotik_data258", "ipfix_test_mikrotik_data259"],
-    ["ipfix_test_vmware_vds_tpl", "ipfix_test_vmware_vds_data264", "ipfix_test_vmware_vds_data266_267"],
-    ["ipfix_test_yaf_tpl45841", "ipfix_test_yaf_data45841"],
-    ["netflow9_test_cisco_asr9k_tpl260", "netflow9_test_cisco_asr9k_data260"],
-    ["netflow9_test_cisco_asa_1_tpl", "netflow9_test_cisco_asa_1_data"],
-    ["netflow9_test_cisco_nbar_tpl262", "netflow9_test_cisco_nbar_data262"],
-]
-
-
-@pytest.mark.skipif(not REAL, reason="the real exports are not here")
-@pytest.mark.parametrize("names", TOGETHER)
-def test_real_exports_with_their_templates_in_another_file(names: list[str]) -> None:
-    files = [DATA / f"exports-{name}.dat" for name in names]
-    naive = Naive()
-    for file in files:
-        naive.netflow(file.read_bytes())
-    pairs, _ = read(files)
-    assert pairs[4] == {(src, dst) for src, dst, _ in naive.ipv4 if src != dst}
-    assert pairs[6] == {(src, dst) for src, dst, _ in naive.ipv6 if src != dst}
-    assert pairs[4] or pairs[6]
