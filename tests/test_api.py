@@ -7,6 +7,7 @@ import ipaddress
 import json
 import subprocess
 import sys
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from commands import Run
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.lab.rivals.filter import Geometry as FilterGeometry
 from superhosts.lab.rivals.vbfa import Geometry as VbfaGeometry
+from superhosts.pipeline.settings import Settings
 
 NAMES = ["Cbaa", "Cube", "Dcds", "Detector", "Exact", "Filter", "Gse", "PairSample", "Rgs", "SpreadSketch", "Vbfa"]
 NAMES += ["GeometryError", "InputError", "MergeError", "SketchFileError", "SuperhostsError", "UsageError"]
@@ -203,3 +205,8 @@ def test_arguments_are_typed_and_given_by_name(name: str) -> None:
     assert all(each.kind is each.KEYWORD_ONLY for each in given)
     assert all(each.annotation is not each.empty for each in signature.parameters.values())
     assert signature.return_annotation is not signature.empty
+
+
+def test_a_scan_has_an_argument_for_every_setting() -> None:
+    of_inputs = {"inputs", "map", "format", "time", "keep_sketch"}
+    assert set(inspect.signature(sh.scan).parameters) == {each.name for each in fields(Settings)} | of_inputs
