@@ -18,7 +18,7 @@ from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.machine import LEARNING, AlertMachine, Event, Past, Policy
-from superhosts.output.alerts.rules import AllowList, Hours, Rule, never_act
+from superhosts.output.alerts.rules import AllowList, Hours, Rule, never_act, rules_of
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.records import ALERT, Batch, make_record, shown_lines
 from superhosts.output.report import Row
@@ -309,8 +309,11 @@ def test_hours() -> None:
     for wrong in ("8-18", "mon-fry 08:00-18:00", "25:00-26:00", ""):
         with pytest.raises(UsageError, match="hours"):
             Hours.parse(wrong)
-    with pytest.raises(UsageError, match="zone"):
-        Hours.parse("08:00-18:00", "Europe/Nowhere")
+    for nowhere in ("Europe/Nowhere", "Europe", "..", "", "x" * 5000):
+        with pytest.raises(UsageError, match=r"zone .*: not a time zone"):
+            Hours.parse("08:00-18:00", nowhere)
+        with pytest.raises(UsageError, match=r"rule 1: zone .*: not a time zone"):
+            rules_of([{"zone": nowhere}], "file")
     machine = machine_of(Rule(threshold=1000, hours=Hours.parse("00:00-06:00")))
     assert run(machine, [[row()]]) == []
 

@@ -46,6 +46,14 @@ _SPECIAL = "0.0.0.0/8 100.64.0.0/10 127.0.0.0/8 224.0.0.0/3 ::1/128 ff00::/8"
 PEERS = "peers:"  # before a prefix of peers
 
 
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: some versions of Python, for a folder
+        wrong = f"zone {printable(name)!r}: not a time zone of this machine; write one like Europe/Berlin"
+        raise UsageError(wrong) from None
+
+
 @dataclass(frozen=True)
 class Hours:
     """Hours of some days of the week: mon-fri 08:00-18:00. A span that ends before it begins goes over midnight."""
@@ -67,10 +75,7 @@ class Hours:
             raise UsageError(f"hours {text!r}: a day has 24 hours of 60 minutes")
         first, last = (_DAYS.index(names[0]), _DAYS.index(names[-1])) if names else (0, 6)
         days = frozenset(day % 7 for day in range(first, last + 1 if last >= first else last + 8))
-        try:
-            return cls(days, 60 * hour + minute, 60 * last_hour + last_minute, ZoneInfo(zone))
-        except (ZoneInfoNotFoundError, ValueError):
-            raise UsageError(f"zone {zone!r}: not a time zone of this machine; write one like Europe/Berlin") from None
+        return cls(days, 60 * hour + minute, 60 * last_hour + last_minute, _zone(zone))
 
     def include(self, seconds: float) -> bool:
         moment = datetime.fromtimestamp(seconds, UTC).astimezone(self.zone)
@@ -183,6 +188,7 @@ def _rule(table: Mapping[str, Any], place: str) -> Rule:
             raise UsageError(f"{place}: {shown} = {printable(repr(value))}: must be {kind}")
     hours, zone = values.pop("hours", None), values.pop("zone", "UTC")
     try:
+        _zone(zone)  # is wrong without hours, too
         return Rule(**values, hours=None if hours is None else Hours.parse(hours, zone))
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from None
