@@ -229,23 +229,15 @@ def test_a_pane_that_nobody_sent_is_missing_between_others(tmp_path: Path):
     assert again == {window(3): (1, []), window(4): (2, [])}
 
 
-def killed_somewhere(node: Node, fault: Any, work: Callable[[], None]) -> bool:
-    """Do some work until the process is killed. Return False if it was not."""
-    with fault:
-        try:
-            work()
-        except DeadError:
-            return True
-    return False
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["rename", "sync", "commit", "report"])
 def test_killed_at_any_moment_no_row_is_lost_or_changes(tmp_path: Path, call: str):
     """Three panes come, then a late sketch. The hub is killed before the first call that matters, the second, …"""
     sites = SITES[:2]
 
-    def play(node: Node, *, late: bool) -> None:
+    def play(folder: Path, report: Callable[[HubReport], None], *, late: bool) -> None:
+        node = make_node(folder, grace=0.0, sites=sites)
+        node.report = report
         for number, site in itertools.product(range(3), sites):
             if (number, site) != (0, "fra") or late:
                 node.send(panes()[number, site])
@@ -254,40 +246,29 @@ def test_killed_at_any_moment_no_row_is_lost_or_changes(tmp_path: Path, call: st
 
     step = 1 if LONG else {"rename": 3, "sync": 7, "commit": 5, "report": 1}[call]
     for moment in itertools.count(0, step):
-        folder = tmp_path / str(moment)
-        reports: list[HubReport] = []
-        killed = False
+        folder, reports, killed = tmp_path / str(moment), list[HubReport](), False
         for late in (False, True):
-            node = make_node(folder, grace=0.0, sites=sites)
             calls = itertools.count()
-
-            def note(report: HubReport, reports: list[HubReport] = reports) -> None:
-                reports.append(report)
 
             def count(*_: Any, calls: Any = calls, moment: int = moment, **__: Any) -> None:
                 if next(calls) == moment:
                     die()
 
-            if call == "report":  # killed before a destination has the report, or after
+            def taken(report: HubReport, count: Any = count, reports: Any = reports) -> None:
+                """Stand for a destination: the hub is killed before it has the report, or after."""
+                count()
+                reports.append(report)
+                count()
 
-                def taken(report: HubReport, count: Any = count, note: Any = note) -> None:
-                    count()
-                    note(report)
-                    count()
-
-                node.report = taken
-                killed |= killed_somewhere(node, at_sync(lambda _: None), lambda n=node, w=late: play(n, late=w))
-            else:
-                node.report = note
-                fault = {"rename": at_rename("*", count), "sync": at_sync(count), "commit": at_commit(count)}[call]
-                killed |= killed_somewhere(node, fault, lambda n=node, w=late: play(n, late=w))
-            node = make_node(folder, grace=0.0, sites=sites)
-            node.report = note
-            play(node, late=late)
-        expected = dict(sorted(truth(sites).items())[:3])
-        assert last(reports) == expected, moment
-        whole = {report.window: report.missing for report in reports}
-        assert set(map(tuple, whole.values())) == {()}
+            faults = {"rename": at_rename("*", count), "sync": at_sync(count), "commit": at_commit(count)}
+            try:
+                with faults.get(call, contextlib.nullcontext()):
+                    play(folder, taken if call == "report" else reports.append, late=late)
+            except DeadError:
+                killed = True
+            play(folder, reports.append, late=late)
+        assert last(reports) == dict(sorted(truth(sites).items())[:3]), moment
+        assert {tuple(report.missing) for report in {each.window: each for each in reports}.values()} == {()}
         if not killed:
             break
     assert moment > 3
