@@ -133,9 +133,7 @@ def test_a_command_has_few_options_and_a_first_screen(run: Run, monkeypatch: pyt
         )
 
 
-def test_a_setting_and_an_old_name_still_work_with_a_warning(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_setting_and_an_old_name_still_work_with_a_warning(run, tmp_path, monkeypatch) -> None:
     said = run("scan", tmp_path / "none", "--special", "keep", "--allow", "10.0.0.1", "--allow", "10.0.0.2").err
     for line in ('special = "keep" under [scan]', 'allow = ["10.0.0.1", "10.0.0.2"] under [scan]'):
         assert f"warning: --{line.split()[0]} becomes a setting: write {line} of the --config file, or set" in said

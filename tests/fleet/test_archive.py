@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +61,7 @@ LOSSES = [lose_state, lose_windows, lose_database, cut_union, lose_database_and_
 
 
 @pytest.mark.parametrize("lose", LOSSES)
-def test_what_the_archive_holds_is_in_the_next_union_whatever_the_state_has_lost(
-    tmp_path: Path, lose: Callable[[Path], None]
-):
+def test_what_the_archive_holds_is_in_the_next_union_whatever_the_state_has_lost(tmp_path, lose):
     report_two(tmp_path)
     lose(tmp_path)
     node = make_node(tmp_path)

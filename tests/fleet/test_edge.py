@@ -374,9 +374,7 @@ def test_what_is_no_file_does_not_stay_among_the_sketches(tmp_path: Path, said: 
 
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize("name", [STATE, f"{STATE}-wal", ".fresh.tmp", "refused", "damaged"])
-def test_the_edges_own_names_are_free_at_the_start(
-    tmp_path: Path, said: list[str], truth: list[Any], kind: str, name: str
-):
+def test_the_edges_own_names_are_free_at_the_start(tmp_path, said, truth, kind, name):
     if name in ("refused", "damaged") and kind == "folder":
         pytest.skip("these are folders")
     make_odd(tmp_path / name, kind)
@@ -408,9 +406,7 @@ def test_what_stands_in_the_way_of_a_refused_sketch_is_set_aside(tmp_path: Path,
 
 @pytest.mark.parametrize("name", [STATE, "position.json", "open.json"])
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b'{"a": ', b'{"start": "noon"}'], ids=len)
-def test_a_state_that_makes_no_sense_is_set_aside_and_nothing_is_lost(
-    tmp_path: Path, said: list[str], truth: list[Any], name: str, data: bytes
-):
+def test_a_state_that_makes_no_sense_is_set_aside_and_nothing_is_lost(tmp_path, said, truth, name, data):
     (tmp_path / name).write_bytes(data)
     make_edge(tmp_path, said, Packets(WINDOWS)).run()
     assert spooled(tmp_path) == truth

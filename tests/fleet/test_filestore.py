@@ -181,9 +181,7 @@ def test_sketches_are_merged_and_refused_and_nothing_stays(tmp_path: Path, serve
     assert set(receiver.senders()) == set(spools)
 
 
-def test_a_listing_of_many_pages_is_complete_and_sites_take_turns(
-    tmp_path: Path, server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_listing_of_many_pages_is_complete_and_sites_take_turns(tmp_path, server, url, monkeypatch):
     """A page has a thousand objects. A site with too many of them hides no other."""
     intake, said = KeepingIntake(tmp_path), []
     name = noise(tmp_path / "ams", "ams", 0, size=100).name
@@ -211,9 +209,7 @@ def test_a_listing_of_many_pages_is_complete_and_sites_take_turns(
 
 
 @pytest.mark.parametrize("kind", ["s3", "memory"])
-def test_of_very_many_sites_each_has_its_turn(
-    tmp_path: Path, server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch, kind: str
-):
+def test_of_very_many_sites_each_has_its_turn(tmp_path, server, url, monkeypatch, kind):
     """Also of those whose names sort otherwise than their keys: "a-b/x" is before "a/x"."""
     monkeypatch.setattr(filestore, "MOST_SITES", 2)
     url = url if kind == "s3" else f"memory://fleet/{tmp_path.name}"
@@ -295,9 +291,7 @@ def test_a_server_that_is_killed_loses_nothing(tmp_path: Path, own_server: S3Ser
     assert sum("works again" in line for line in said) >= 2
 
 
-def test_a_server_that_does_not_answer_is_given_up_and_retried(
-    tmp_path: Path, own_server: S3Server, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_server_that_does_not_answer_is_given_up_and_retried(tmp_path, own_server, monkeypatch):
     monkeypatch.setattr(filestore, "REPLY", 1.0)
     url, said = f"s3://{BUCKET}/fleet", []
     receiver = receiver_from(url, said)

@@ -153,11 +153,8 @@ def unreadable(patch: pytest.MonkeyPatch, way: str, part: str) -> None:
     real = getattr(sketchfile.CubeReader, name)
 
     def fail(self: sketchfile.CubeReader, *arguments: Any) -> Any:
-        if part in self.name:
-            with pytest.MonkeyPatch.context() as inner:
-                inner.setattr(os, "pread", broken)
-                return real(self, *arguments)
-        return real(self, *arguments)
+        with system_call("pread", broken) if part in self.name else contextlib.nullcontext():
+            return real(self, *arguments)
 
     def broken(*_: Any) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
@@ -167,9 +164,7 @@ def unreadable(patch: pytest.MonkeyPatch, way: str, part: str) -> None:
 
 @pytest.mark.parametrize("way", ["open", "read", "blocks"])
 @pytest.mark.parametrize("part", [f"{KEY}-fra-", UNION])
-def test_a_file_that_cannot_be_read_now_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, part: str
-):
+def test_a_file_that_cannot_be_read_now_is_waited_for(tmp_path, monkeypatch, way, part):
     first = Node(tmp_path, grace=0.0)
     sketches = [make_sketch(site, peers=1500, base=5000 * place) for place, site in enumerate(SITES)]
     if part == UNION:  # of which the sketches are gone, as those of older windows are

@@ -72,9 +72,7 @@ class TrustingIntake(Intake):
     ],
     ids=str,
 )
-def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_reported(
-    tmp_path: Path, place: tuple[Any, ...], value: Any
-):
+def test_a_stored_sketch_that_cannot_be_merged_is_set_aside_and_the_rest_is_reported(tmp_path, place, value):
     header, body = take_apart(write_parcel(make_sketch("ams"), tmp_path / "wire"))
     *path, last = place
     functools.reduce(operator.getitem, path, header)[last] = value

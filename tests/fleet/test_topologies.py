@@ -116,9 +116,7 @@ def test_a_server_of_ones_own_as_the_guide_describes_it(tmp_path: Path, servers:
     assert "Violation" not in (tmp_path / "own.log").read_text()
 
 
-def test_an_edge_at_a_leaf_delivers_and_waits_while_the_leaf_is_cut_off(
-    tmp_path: Path, servers: Servers, intake: KeepingIntake
-):
+def test_an_edge_at_a_leaf_delivers_and_waits_while_the_leaf_is_cut_off(tmp_path, servers, intake):
     port, leaves, near = free_port(), free_port(), free_port()
     top = f'listen: "127.0.0.1:{port}"\n' + block("leafnodes { listen:").replace("0.0.0.0:7422", f"127.0.0.1:{leaves}")
     servers.add("top", top + "\n" + servers.accounts("top"))
@@ -141,9 +139,7 @@ def test_an_edge_at_a_leaf_delivers_and_waits_while_the_leaf_is_cut_off(
     assert "Violation" not in (tmp_path / "top.log").read_text()
 
 
-def test_a_cluster_of_three_loses_one_server_and_no_sketch(
-    tmp_path: Path, servers: Servers, intake: KeepingIntake, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_cluster_of_three_loses_one_server_and_no_sketch(tmp_path, servers, intake, monkeypatch):
     monkeypatch.setattr(send, "CONFIRMED", LOST)
     names = ("n1", "n2", "n3")
     ports, routes = ({name: free_port() for name in names} for _ in range(2))
