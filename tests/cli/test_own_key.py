@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import superhosts as sh
-from commands import Run, process, start
+from commands import Run, start
 from superhosts.core.hashing import fingerprint
 from traffic import talk, write
 
@@ -30,9 +30,9 @@ def key_of(folder: Path) -> str:
     return str(found.fingerprint)
 
 
-def test_the_first_command_makes_the_key_and_says_so_once(own_file: Path, capture: Path, tmp_path: Path) -> None:
-    first = process("scan", capture, *SMALL, "--save", tmp_path / "first", "--site", "ams")
-    second = process("scan", capture, *SMALL, "--save", tmp_path / "second", "--site", "ams", "--quiet")
+def test_the_first_command_makes_the_key_and_says_so_once(run, own_file, capture, tmp_path) -> None:
+    first = run("scan", capture, *SMALL, "--save", tmp_path / "first", "--site", "ams")
+    second = run("scan", capture, *SMALL, "--save", tmp_path / "second", "--site", "ams", "--quiet")
     assert (first.status, second.status) == (0, 0)
     assert f"superhosts: {MADE}: {own_file}; " in first.err
     assert second.err == ""

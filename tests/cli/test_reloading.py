@@ -183,8 +183,7 @@ def test_an_edge_with_nothing_to_reload_goes_on(tmp_path: Path) -> None:
     _, link = make_hub_on_files(tmp_path, sites=SITES)
     edge = make_edge(tmp_path, "ams", link, str(tmp_path / "captures"))
     with ending(edge):
-        edge.start()
-        edge.wait_ready()
+        edge.start().wait_ready()
         edge.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "reloaded: nothing, as there is nothing to reload" in edge.words, lambda: edge.words)
         assert edge.running

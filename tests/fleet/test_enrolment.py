@@ -124,8 +124,7 @@ def test_an_edge_joins_with_nothing_but_a_token(tmp_path: Path, own_key: list[st
     made = process("site", "enroll", "ams", *state, *own_key, "--address", url, "--tls-ca", tmp_path / "ca.pem")
     assert made.status == 0, made.err
     with ending(hub):
-        hub.start()
-        hub.wait_ready()
+        hub.start().wait_ready()
         edge = [SYNTH, "--spool", tmp_path / "spool", *COMMON, *INNER]
         joined = process("edge", *edge, "--join", made.out.strip())
         assert joined.status == 0, joined.err
@@ -153,8 +152,7 @@ class Following:
         (folder / "captures").mkdir()
         self.hub, link = make_hub(folder, "--threshold", "500", sites=("ams",))
         self.site("enroll", "--address", link[1])
-        self.hub.start()
-        self.hub.wait_ready()
+        self.hub.start().wait_ready()
         spool = ["--spool", str(folder / "spool"), "--join", f"@{self.token}"]
         self.edge = Node(folder / "edge.log", "edge", str(folder / "captures"), *spool, *COMMON, *INNER).start()
         self.edge.wait_ready()

@@ -51,7 +51,6 @@ class S3Server:
     def __init__(self, folder: Path) -> None:
         self._program = find_server()
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
         ports: set[int] = set()
         while len(ports) < len(PORTS):
             ports.add(free_port())
@@ -77,7 +76,7 @@ class S3Server:
         options += [f"-s3.config={self._folder / 's3.json'}", f"-dir={self._folder / 'data'}"]
         options += [f"-{name}.localSocket={self._folder / name}.sock" for name in ("filer", "s3")]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [self._program, "-logtostderr=true", "server", "-ip=127.0.0.1", "-filer", "-s3", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -103,15 +102,8 @@ class S3Server:
         return s3fs.S3FileSystem(**where, use_listings_cache=False, skip_instance_cache=True)
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def pause(self) -> None:
-        """Stop the process: it accepts connections and does not answer."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        self.process.kill()
+        self.process.wait()
 
 
 @pytest.fixture(scope="session")
@@ -298,11 +290,11 @@ def test_a_server_that_does_not_answer_is_given_up_and_retried(tmp_path, own_ser
     intake = KeepingIntake(tmp_path)
     receiver.look(intake, STOP)
     assert receiver.counters.down == ""
-    own_server.pause()
+    own_server.process.send_signal(signal.SIGSTOP)  # it accepts connections and does not answer
     receiver.look(intake, STOP)
     assert receiver.counters.down
     assert receiver.counters.failures == 1
-    own_server.resume()
+    own_server.process.send_signal(signal.SIGCONT)
     receiver.look(intake, STOP)
     assert receiver.counters.down == ""
 

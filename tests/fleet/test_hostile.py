@@ -44,7 +44,7 @@ from brokers import (
     settle,
 )
 from hubs import WatchedIntake
-from processes import DEADLINE, ending, make_edge, make_hub, wait_for
+from processes import DEADLINE, ending, make_edge, make_hub, status_of, wait_for
 from superhosts.core.units import parse_host_port
 from superhosts.errors import UsageError
 from superhosts.fleet.link import Receipt
@@ -481,13 +481,6 @@ def test_files_of_the_broker_are_its_owners_whatever_the_umask(tmp_path: Path, i
 # The command
 
 
-def status_of(folder: Path) -> Any:
-    try:
-        return json.loads((folder / "hub" / "status.json").read_text())
-    except (OSError, ValueError):
-        return {}
-
-
 @pytest.mark.slow
 def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells_until_it_is_mended(tmp_path) -> None:
     authority = trustme.CA()
@@ -496,17 +489,16 @@ def test_a_certificate_that_has_expired_at_a_reload_is_said_and_the_status_tells
     hub, _ = make_hub(tmp_path, "--tls-cert", str(cert), "--tls-key", str(cert))
 
     def trouble() -> tuple[bool, bool]:
-        found = status_of(tmp_path)
+        found = status_of(tmp_path / "hub")
         return bool(found["link"]["down"]), bool(found["trouble"]["not_reloaded"])
 
     with ending(hub):
-        hub.start()
-        hub.wait_ready()
+        hub.start().wait_ready()
         certificate(tmp_path, authority, "server", not_after=datetime.now(UTC) - timedelta(days=1))
         hub.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "NOT RELOADED: sites and certificates" in hub.words, "it is said")
         assert f"the broker's certificate {cert} does not do: certificate has expired" in hub.words
-        wait_for(lambda: status_of(tmp_path) and trouble() == (True, True), "the status tells")
+        wait_for(lambda: status_of(tmp_path / "hub") and trouble() == (True, True), "the status tells")
         certificate(tmp_path, authority, "server")
         hub.process.send_signal(signal.SIGHUP)
         wait_for(lambda: "reloaded: --output, sites and certificates" in hub.words, "the next one is taken")
@@ -521,7 +513,7 @@ def test_a_hub_that_starts_with_an_expired_certificate_says_so_and_its_status_to
     hub, _ = make_hub(tmp_path, "--tls-cert", str(cert), "--tls-key", str(cert))
     with ending(hub):
         hub.start()
-        down = wait_for(lambda: status_of(tmp_path).get("link", {}).get("down"), "the status tells")
+        down = wait_for(lambda: status_of(tmp_path / "hub").get("link", {}).get("down"), "the status tells")
         wait_for(lambda: "; waits for" in hub.words, "it has started")
         assert hub.end() == 0
     assert f"the broker's certificate {cert} does not do: certificate has expired" in down

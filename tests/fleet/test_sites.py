@@ -269,8 +269,7 @@ def test_a_site_with_a_wrong_clock_is_named_everywhere(tmp_path: Path) -> None:
     (tmp_path / "captures").mkdir()
     ams, fra = (make_edge(tmp_path, site, link, str(tmp_path / "captures")) for site in ("ams", "fra"))
     with ending(hub, ams, fra):
-        hub.start()
-        hub.wait_ready()
+        hub.start().wait_ready()
         ams.start()
         fra.start(**set_clock(fra, -9000.0))
         wait_for(lambda: status_of(tmp_path / "hub").get("trouble", {}).get("clocks"), "the status names the site")
@@ -413,8 +412,7 @@ def test_a_hub_takes_its_quotas_from_the_command_line_and_lists_who_is_slowed(tm
     for number in range(4):
         write_parcel(make_sketch("ams", number, settings=settings), spool.folder)
     with ending(hub):
-        hub.start()
-        hub.wait_ready()
+        hub.start().wait_ready()
         sender = NatsSender(NatsOptions(link[1], timing=QUICK), "ams", print)
         with running(sender.run, spool):
             wait_for(lambda: "SLOWED: ams is over its quota, 4 GiB and 2 sketches a minute" in hub.words, "it is said")
