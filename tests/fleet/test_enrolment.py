@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 import trustme
 
-from brokers import accepts, eventually, make_broker
+from brokers import QUICK, accepts, eventually, make_broker, make_receiver, make_spool, noise, running
 from commands import Run, process
-from fleets import make_sketch, write_parcel
-from processes import COMMON, INNER, Node, ending, make_hub, rows, wait_for
+from processes import COMMON, INNER, ending, make_hub, rows, wait_for
+from superhosts.cli._link import join
+from superhosts.cli.usage.fleet import Edge
 from superhosts.errors import UsageError
-from superhosts.fleet.nats.credentials import PREFIX, Token, _check
+from superhosts.fleet.nats.credentials import PREFIX, NatsOptions, Token, _check
 from superhosts.fleet.nats.enrolment import enroll, rotate
-from superhosts.pipeline.settings import Settings
+from superhosts.fleet.nats.send import NatsSender
 
 TOKEN = Token("ams", "tls://hub.example:4222", "SUABC", b"\x00a key\n", "-----BEGIN CERTIFICATE-----\nx\n")
 TEXT = TOKEN.encode()
-SETTINGS = Settings(memory=COMMON[1], device="cpu", threads=1)
 SYNTH = "synth:flows=4k,packets=8k,windows=2,super_hosts=2"
 
 
@@ -144,66 +144,35 @@ def test_an_edge_joins_with_nothing_but_a_token(tmp_path: Path, own_key: list[st
         assert hub.end() == 0
 
 
-class Following:
-    """A hub, and an edge that joins with the token in a file. Sketches are put into the spool of the edge."""
+def test_a_key_is_replaced_and_revoked_while_hub_and_edge_run(run, tmp_path, guarded, intake, monkeypatch) -> None:
+    token, heard, spool = tmp_path / "token", list[str](), make_spool(tmp_path / "spool", "ams")
+    monkeypatch.setattr("superhosts.cli._link.connect_to", lambda url, _: NatsOptions(url, timing=QUICK))
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.token = folder, folder / "ams.token"
-        (folder / "captures").mkdir()
-        self.hub, link = make_hub(folder, "--threshold", "500", sites=("ams",))
-        self.site("enroll", "--address", link[1])
-        self.hub.start().wait_ready()
-        spool = ["--spool", str(folder / "spool"), "--join", f"@{self.token}"]
-        self.edge = Node(folder / "edge.log", "edge", str(folder / "captures"), *spool, *COMMON, *INNER).start()
-        self.edge.wait_ready()
-
-    def site(self, verb: str, *options: str) -> None:
+    def site(verb: str, *options: str) -> None:
         """Run `superhosts site` and put the token that it prints where the edge looks for it."""
-        ended = process("site", verb, "ams", "--state", self.folder / "hub", *options)
+        ended = run("site", verb, "ams", "--state", tmp_path, *options)
         assert ended.status == 0, ended.err
-        if ended.out:
-            self.hand_over(ended.out)
+        token.write_text(ended.out or token.read_text())
 
-    def hand_over(self, token: str) -> None:
-        fresh = self.folder / "fresh.token"
-        fresh.touch(0o600)
-        fresh.write_text(token)
-        fresh.replace(self.token)
+    def send(number: int) -> None:
+        noise(spool.folder, "ams", number, 1000)
+        eventually(lambda: not spool.waiting())
 
-    def send(self, number: int) -> Path:
-        return write_parcel(make_sketch("ams", number, settings=SETTINGS), self.folder / "spool")
-
-    def arrives(self, number: int) -> None:
-        path = self.send(number)
-        wait_for(lambda: not path.exists(), "the hub has given a receipt")
-        wait_for(lambda: len(list(self.folder.glob("archive/*/*-hub.cube"))) == number + 1, "the window is reported")
-
-
-@pytest.mark.slow
-def test_a_key_is_replaced_and_revoked_while_hub_and_edge_run(tmp_path: Path) -> None:
-    fleet = Following(tmp_path)
-    with ending(fleet.hub, fleet.edge):
-        fleet.arrives(0)
-        old = fleet.token.read_text()
-        fleet.site("rotate")
-        wait_for(lambda: "loaded the changed sites" in fleet.hub.words, "the broker has the new key")
-        fleet.arrives(1)  # the edge has read the token again
-        fleet.hand_over(old)
-        fleet.site("revoke")
-        refused = "does not accept these credentials"
-        wait_for(lambda: refused in fleet.edge.words, "the edge is disconnected, and says why")
-        assert "the site is not enrolled there, or its key was revoked or replaced" in fleet.edge.words
-        waiting, log = fleet.send(2), tmp_path / "hub" / "broker" / "nats.log"
-        tried = log.read_text().count("authentication error")
-        wait_for(lambda: log.read_text().count("authentication error") > tried, "the edge tries again")
-        assert waiting.exists()
-        fleet.site("enroll")
-        wait_for(lambda: not waiting.exists(), "what waited is sent")
-        assert fleet.edge.words.count("works again") >= 1
-        assert fleet.hub.running
-        assert fleet.edge.end() == 0
-        assert fleet.hub.end() == 0
-    assert fleet.hub.words.count("hub ready") == 1
+    token.touch(0o600)
+    site("enroll", "--address", guarded.options.url)
+    joining = join(Edge(join=f"@{token}"))
+    receiver, sender = make_receiver(guarded), NatsSender(joining.connect(), "ams", heard.append)
+    with running(receiver.run, intake), running(sender.run, spool):
+        send(0)
+        site("rotate")
+        send(1)  # the edge has read the token again
+        site("revoke")
+        eventually(lambda: any("does not accept these credentials" in line for line in heard))
+        assert "the site is not enrolled there, or its key was revoked or replaced" in "".join(heard)
+        noise(spool.folder, "ams", 2, 1000)
+        site("enroll")
+        eventually(lambda: not spool.waiting())
+    assert (len(intake.names()), heard[-1].endswith("works again")) == (3, True)
 
 
 @pytest.mark.slow
