@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import shutil
 import zlib
 from pathlib import Path
@@ -13,15 +12,17 @@ from typing import Any
 import pytest
 import trustme
 
-from brokers import QUICK, accepts, eventually, make_broker, make_receiver, make_spool, noise, running
-from commands import Run, process
-from processes import COMMON, INNER, ending, make_hub, rows, wait_for
+from brokers import QUICK, KeepingIntake, accepts, eventually, make_broker, make_receiver, make_spool, noise, running
+from commands import Run
+from processes import COMMON, INNER
 from superhosts.cli._link import join
 from superhosts.cli.usage.fleet import Edge
 from superhosts.errors import UsageError
+from superhosts.fleet.nats.broker import Tls
 from superhosts.fleet.nats.credentials import PREFIX, NatsOptions, Token, _check
 from superhosts.fleet.nats.enrolment import enroll, rotate
 from superhosts.fleet.nats.send import NatsSender
+from superhosts.sketch.sketch import load
 
 TOKEN = Token("ams", "tls://hub.example:4222", "SUABC", b"\x00a key\n", "-----BEGIN CERTIFICATE-----\nx\n")
 TEXT = TOKEN.encode()
@@ -102,46 +103,24 @@ def test_the_configuration_does_not_show_a_token(run: Run, tmp_path: Path, monke
     assert "@/etc/superhosts/token" in run("config", "show", tmp_path / "c.toml", "edge").out
 
 
-@pytest.fixture
-def own_key(tmp_path: Path) -> list[str]:
-    (tmp_path / "key").write_text("correct horse battery")
-    (tmp_path / "key").chmod(0o600)
-    return ["--key-file", str(tmp_path / "key")]
-
-
-@pytest.mark.slow
-def test_an_edge_joins_with_nothing_but_a_token(tmp_path: Path, own_key: list[str]) -> None:
+def test_an_edge_joins_with_nothing_but_a_token(run: Run, tmp_path: Path, intake: KeepingIntake) -> None:
     """Over TLS, with a key that the edge knows from the token alone."""
-    authority, certificate = trustme.CA(), tmp_path / "hub.pem"
+    authority, certificate, key, token = trustme.CA(), *(tmp_path / name for name in ("hub.pem", "key", "token"))
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(certificate)
-    certificate.chmod(0o600)
-    hub, link = make_hub(
-        tmp_path, *own_key, "--tls-cert", str(certificate), "--tls-key", str(certificate), sites=("ams",)
-    )
-    url = link[1].replace("nats:", "tls:")
-    state = ["--state", tmp_path / "hub"]
-    made = process("site", "enroll", "ams", *state, *own_key, "--address", url, "--tls-ca", tmp_path / "ca.pem")
-    assert made.status == 0, made.err
-    with ending(hub):
-        hub.start().wait_ready()
-        edge = [SYNTH, "--spool", tmp_path / "spool", *COMMON, *INNER]
-        joined = process("edge", *edge, "--join", made.out.strip())
-        assert joined.status == 0, joined.err
-        assert "2 spooled, 2 acknowledged by the hub" in joined.err
-        assert made.out.strip() not in joined.err
-        by_variable = process(
-            "edge", *edge, "--window", "1m", env={**os.environ, "SUPERHOSTS_EDGE_JOIN": f"@{tmp_path / 'token'}"}
-        )
-        assert (by_variable.status, "cannot be read" in by_variable.err) == (2, True)
-        (tmp_path / "token").write_text(made.out)
-        by_variable = process(
-            "edge", *edge, "--window", "1m", env={**os.environ, "SUPERHOSTS_EDGE_JOIN": f"@{tmp_path / 'token'}"}
-        )
-        assert by_variable.status == 0, by_variable.err
-        assert "all users of this machine have access to this secret" in by_variable.err
-        wait_for(lambda: rows(tmp_path / "found.jsonl"), "super hosts are reported")
-        assert hub.end() == 0
+    key.write_text("correct horse battery")
+    for path in (certificate, key):
+        path.chmod(0o600)
+    with make_broker(tmp_path / "broker", [], tls=Tls(certificate, certificate)) as broker:
+        where = ["--address", broker.options.url, "--tls-ca", tmp_path / "ca.pem"]
+        made = run("site", "enroll", "ams", "--state", tmp_path, "--key-file", key, *where)
+        token.write_text(made.out)
+        with running(make_receiver(broker).run, intake):
+            joined = run("edge", SYNTH, "--join", f"@{token}", "--spool", tmp_path / "spool", *COMMON, *INNER)
+    assert (joined.status, "2 spooled, 2 acknowledged by the hub" in joined.err) == (0, True), joined.err
+    assert "all users of this machine have access to this secret" in joined.err
+    assert made.out.strip() not in joined.err
+    assert [load(path, key="correct horse battery").sites for path in intake.kept.iterdir()] == [{"ams"}] * 2
 
 
 def test_a_key_is_replaced_and_revoked_while_hub_and_edge_run(run, tmp_path, guarded, intake, monkeypatch) -> None:
