@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 import tarfile
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from commands import Run
+from commands import Run, process
 from fleets import make_sketch, window, write_parcel
 from hubs import SITES, Node, union_of
+from processes import DEADLINE, ending, make_edge, make_hub, rows, wait_for, windows_in
+from processes import Node as Process
 from queues import waiting_in
 from superhosts.errors import UsageError
 from superhosts.fleet import backup
@@ -148,3 +151,34 @@ def test_a_file_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pyt
     assert path.read_bytes() == next(tmp_path.glob(f"state/windows/*/{path.name}")).read_bytes()
     with pytest.raises(UsageError):
         save_state(tmp_path / "gone", tmp_path / "x.tar")
+
+
+@pytest.mark.slow
+def test_a_real_hub_is_copied_while_it_runs_lost_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    """With its sites: the token of an edge works at the new hub, which listens where the old one did."""
+    synth = "synth:flows=4k,packets=8k,windows={},super_hosts=2"
+    hub, link = make_hub(tmp_path, sites=("ams",))
+    (tmp_path / "token").touch(0o600)
+    made = process("site", "enroll", "ams", "--state", tmp_path / "hub", "--address", link[1])
+    (tmp_path / "token").write_text(made.out)
+    arguments = [str(tmp_path / "new") if each == str(tmp_path / "hub") else each for each in hub.arguments]
+    moved = Process(tmp_path / "new.log", *arguments)
+    found: list[list[Any]] = []
+    for node, windows in ((hub, 2), (moved, 4)):
+        edge = make_edge(tmp_path, "ams", ["--join", f"@{tmp_path / 'token'}"], synth.format(windows))
+        with ending(node, edge):
+            node.start().wait_ready()
+            edge.start()
+            assert edge.process.wait(DEADLINE) == 0
+            wait_for(lambda windows=windows: windows_in(tmp_path / "found.jsonl") == windows, "all is reported")
+            if node is hub:
+                assert process("backup", tmp_path / "hub.tar", "--state", tmp_path / "hub").status == 0
+        found.append(rows(tmp_path / "found.jsonl"))
+        shutil.rmtree(tmp_path / "spool-ams")
+        if node is hub:
+            shutil.rmtree(tmp_path / "hub")
+            restore(tmp_path / "hub.tar", tmp_path / "new")
+    before, after = found
+    assert after[: len(before)] == before  # what the old hub had reported, and the edge sends again, is known
+    assert not {row["window_start"] for row in before} & {row["window_start"] for row in after[len(before) :]}
+    assert {row["revision"] for row in after} == {1}
