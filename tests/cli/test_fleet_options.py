@@ -12,11 +12,11 @@ import pytest
 
 import packets as p
 from brokers import KeepingIntake, eventually, make_broker, running
-from commands import Run
+from commands import Run, parsed_commands
 from places import fleet_guide
 from superhosts.cli._signals import Interruption, set_safely
 from superhosts.cli.edge import watch
-from superhosts.cli.hub import largest_sketch
+from superhosts.cli.hub import hub_sites, largest_sketch
 from superhosts.cli.usage.fleet import Edge
 from superhosts.core.defaults import EVIDENCE_PAIRS
 from superhosts.core.hashing import secret_of
@@ -226,3 +226,7 @@ def test_an_edge_with_refused_windows_says_how_many_and_fails_with_status_5(tmp_
     words = f", {refused} REFUSED by the hub" if refused else ""
     assert f"2 spooled, {2 - refused} acknowledged by the hub{words}, 0 in the spool" in last
     assert (f"kept in {tmp_path / 'spool' / 'refused'}: {refused}" in last) == (refused > 0)
+
+
+def test_a_site_that_is_named_twice_is_one_site() -> None:
+    assert hub_sites(parsed_commands()["hub"].parse(["--sites", "ams,fra,ams"])) == ("ams", "fra")

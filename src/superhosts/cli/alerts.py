@@ -34,7 +34,9 @@ def alerts_list(options: AlertsList) -> None:
         _write_json(chosen, muted)
         return
     for each in muted:
-        say(f"muted until {_shown_end(each)}: {each['host']}, {each['rule'] or 'all rules'}{_note(each)}")
+        network = as_network(each["host"], "muted")
+        whose = network.network_address if network.num_addresses == 1 else network
+        say(f"muted until {_shown_end(each)}: {whose}, {each['rule'] or 'all rules'}{_note(each)}")
     if not chosen:
         say("no alerts" if options.all else "no open alerts (--all lists closed ones)")
         return

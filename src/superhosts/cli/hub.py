@@ -335,7 +335,8 @@ def hub_settings(options: HubOptions) -> Settings:
 def hub_sites(options: HubOptions) -> tuple[str, ...]:
     """Return the sites that a hub waits for. Raise UsageError if a name is invalid."""
     check_site(options.site)
-    return tuple(check_site(name, "--sites") for name in options.sites if options.sites != [""])
+    names = dict.fromkeys(options.sites if options.sites != [""] else [])  # one that is named twice is one site
+    return tuple(check_site(name, "--sites") for name in names)
 
 
 def hub_grid(options: HubOptions) -> Grid | None:
