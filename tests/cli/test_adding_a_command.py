@@ -25,8 +25,8 @@ class OtherOptions(Options, panel="Other letters"):
 class Toy(OtherOptions):
     """Example: superhosts toy banana --letter a"""
 
-    words: list[str] = arg("WORD...", "Words to look at.")
-    letter: str = opt("LETTER", "The letter to count.", "a", short="-l")
+    words: list[str] = arg("WORD...").about("Words to look at.")
+    letter: str = opt("LETTER", "a", short="-l").about("The letter to count.")
 
 
 def toy(options: Toy) -> None:

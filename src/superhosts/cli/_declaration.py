@@ -1,21 +1,21 @@
 """How an option is declared: once, with its words, its check and its default, as a field of a class.
 
     class WantedOptions(Options, panel="Results"):  # a group; the title stands above its options in the help
-        top: int | None = opt("K", "Only the K hosts with the most peers.", short="-n")
+        top: int | None = opt("K", short="-n").about("Only the K hosts with the most peers.")
 
     class Toy(WantedOptions):                       # a command: its own options, and those of its groups
         '''What follows the first line of the help, which is in `HELP`.'''
 
-        words: list[str] = arg("WORD...", "Words to look at.")
-        letter: str = opt("LETTER", "The letter to count.", "a")
+        words: list[str] = arg("WORD...").about("Words to look at.")
+        letter: str = opt("LETTER", "a").about("The letter to count.")
 
 A command with many options names those that most people need as `first`, which its first screen shows, and those that
 few set as `settings`: these are keys of the configuration file and variables, and no options.
 
 The body of a command gets one frozen object of its class. What several commands have is a constant (`DEVICE`) or a
-group of `_options.py`; `DEVICE(help="…")` is the same option with other words. The metavar says how a value is written,
-and so how it is checked, unless the option has a check of its own: SIZE, DURATION, COUNT, LIST, or words between bars
-(on|off).
+group of `_options.py`; `DEVICE.about("…")` is the same option with other words, `DEVICE(default="cpu")` with another
+default. The metavar says how a value is written, and so how it is checked, unless the option has a check of its own:
+SIZE, DURATION, COUNT, LIST, or words between bars (on|off).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ CHECKS: dict[str, Callable[[Any], Any]] = {  # of the text of an option, by its 
 @dataclass(frozen=True)
 class Opt:
     metavar: str
-    help: str
     default: Any = None  # MISSING: it must be given
+    help: str = ""
     check: Callable[[Any], Any] | None = None  # raises UsageError; of a list, returns its items
     name: str = ""  # --for, where the field has another name
     short: str = ""
@@ -67,22 +67,26 @@ class Opt:
     old: str = ""  # how the option was called in the last release: --listen
 
     def __call__(self, **changes: Any) -> Any:
-        """Return the same option with other words or another default."""
+        """Return the same option with another default, for instance."""
         return replace(self, **changes)
 
+    def about(self, help: str) -> Any:
+        """Return the same option with this help, whose lines are filled when it is shown."""
+        return replace(self, help=" ".join(help.split()))
 
-def opt(metavar: str, help: str, default: Any = None, **more: Any) -> Any:
+
+def opt(metavar: str, default: Any = None, **more: Any) -> Any:
     """Declare an option, for a field of a class of options."""
-    return Opt(metavar, help, default, **more)
+    return Opt(metavar, default, **more)
 
 
-def flag(help: str, **more: Any) -> Any:
+def flag(**more: Any) -> Any:
     """Declare an option without a value."""
-    return Opt("", help, False, **more)
+    return Opt("", False, **more)
 
 
-def arg(metavar: str, help: str, default: Any = MISSING, **more: Any) -> Any:
-    return Opt(metavar, help, default, is_argument=True, **more)
+def arg(metavar: str, default: Any = MISSING, **more: Any) -> Any:
+    return Opt(metavar, default, is_argument=True, **more)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

@@ -48,32 +48,23 @@ class Edge(
         *("inputs", "join", "site", "to", "inner", "window", "memory", "key_file", "output", "spool"),
         *("metrics", "config"),
     )
-    inputs: list[str] = common.INPUT(
-        help=f"{common.INPUTS} A folder is followed: files that a program that captures or logs adds to it are read. "
-        "Without any input, only what waits in the spool is sent.",
-        default=[],
-    )
-    site: str = common.SITE(
-        help="Name of this site, unique in the fleet. Required unless --join is given.", default="", shown=False
-    )
+    inputs: list[str] = common.INPUT(default=[]).about(f"""{common.INPUTS} A folder is followed: files that a
+        program that captures or logs adds to it are read. Without any input, only what waits in the spool is sent.""")
+    site: str = common.SITE(default="", shown=False).about("""Name of this site, unique in the fleet. Required
+        unless --join is given.""")
     join: str | None = opt(
-        "TOKEN",
-        "Join a fleet with the token that `superhosts site enroll` printed: it has the hub's address, the name and key "
-        "of the site, and the sketch key. A token is a secret: other users see the options of a command, so write "
-        "@FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, readable by its owner "
-        "alone.",
-        panel="Link",
-        brief="The token that `superhosts site enroll` printed, as @FILE.",
-    )
-    output: list[str] = common.OUTPUT(
-        panel="Results", help=f"Also report this site's own super hosts, in FILE: {common.ENDLESS_OUTPUT}"
-    )
-    spool: Path = opt("DIR", "Where sketches wait until the hub has acknowledged them.", Path("superhosts-spool"))
+        "TOKEN", panel="Link", brief="The token that `superhosts site enroll` printed, as @FILE."
+    ).about("""Join a fleet with the token that `superhosts site enroll` printed: it has the hub's address, the name
+        and key of the site, and the sketch key. A token is a secret: other users see the options of a command, so
+        write @FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, readable by its
+        owner alone.""")
+    output: list[str] = common.OUTPUT(panel="Results").about(f"""Also report this site's own super hosts, in FILE:
+        {common.ENDLESS_OUTPUT}""")
+    spool: Path = opt("DIR", Path("superhosts-spool")).about("Where sketches wait until the hub has acknowledged them.")
     spool_cap: str = common.SPOOL_CAP
     to: str | None = common.TO
-    nats: str | None = common.NATS(
-        help="Send sketches to this NATS server: the hub's, or your own.", shown=f"{LOCAL}; none with --to"
-    )
+    nats: str | None = common.NATS(shown=f"{LOCAL}; none with --to").about("""Send sketches to this NATS server: the
+        hub's, or your own.""")
 
 
 LISTEN = "127.0.0.1:4222"
@@ -81,63 +72,50 @@ BROKER_CAP = "4GiB"
 
 
 class WayInOptions(Options, panel="Link"):
-    listen: str | None = opt(
-        "HOST:PORT",
-        "Where the embedded broker listens.",
-        check=parse_host_port,
-        shown=f"{LISTEN}; none with --nats or --from",
+    listen: str | None = opt("HOST:PORT", check=parse_host_port, shown=f"{LISTEN}; none with --nats or --from").about(
+        "Where the embedded broker listens."
     )
-    nats: str | None = common.NATS(help="Use this NATS server instead of starting the embedded broker.")
-    from_folder: str | None = opt(
-        "DIR", "Take sketches from a folder or from s3://BUCKET/PREFIX (edge --to), without a broker.", name="--from"
-    )
-    broker_cap: str | None = opt(
-        "SIZE",
-        "Most disk space for sketches in transit, in the embedded broker or in the stream of your own server.",
-        shown=BROKER_CAP,
-    )
-    quota_bytes: str = opt(
-        "SIZE",
-        "Most bytes that one site may send in a minute. What is more waits, and other sites are not affected.",
-        "4GiB",
-    )
-    quota_sketches: str = opt("COUNT", "Most sketches that one site may send in a minute. What is more waits.", "1000")
+    nats: str | None = common.NATS.about("Use this NATS server instead of starting the embedded broker.")
+    from_folder: str | None = opt("DIR", name="--from").about("""Take sketches from a folder or from
+        s3://BUCKET/PREFIX (edge --to), without a broker.""")
+    broker_cap: str | None = opt("SIZE", shown=BROKER_CAP).about("""Most disk space for sketches in transit, in the
+        embedded broker or in the stream of your own server.""")
+    quota_bytes: str = opt("SIZE", "4GiB").about("""Most bytes that one site may send in a minute. What is more
+        waits, and other sites are not affected.""")
+    quota_sketches: str = opt("COUNT", "1000").about("""Most sketches that one site may send in a minute. What is
+        more waits.""")
 
 
 class HubWindowOptions(Options, panel="Windows"):
     window: str | None = common.WINDOW(
-        help="Length of the windows, like 5m. Sketches of other windows are refused. Without --slide it is the "
-        "--window of the edges.",
-        default=None,
-        shown="whatever windows the edges send",
-    )
+        default=None, shown="whatever windows the edges send"
+    ).about("""Length of the windows, like 5m. Sketches of other windows are refused. Without --slide it is the
+        --window of the edges.""")
     slide: str | None = common.SLIDE(
-        help="The --slide of the edges, like 30s: with every pane of this length that they send, a window ends that "
-        "has what all sites saw in the last --window. Memory: up to one sketch for each slide of a window, and three "
-        "more.",
-        shown="none: the windows are those that the edges send",
-    )
-    grace: str = common.GRACE(
-        help="Longest wait for the other sites after the first sketch of a window has arrived.", default="60s"
-    )
-    late: str = opt("DURATION", "How long a late sketch re-opens its window (longer with --archive).", "1d")
+        shown="none: the windows are those that the edges send"
+    ).about("""The --slide of the edges, like 30s: with every pane of this length that they send, a window ends that
+        has what all sites saw in the last --window. Memory: up to one sketch for each slide of a window, and three
+        more.""")
+    grace: str = common.GRACE(default="60s").about("""Longest wait for the other sites after the first sketch of a
+        window has arrived.""")
+    late: str = opt("DURATION", "1d").about("How long a late sketch re-opens its window (longer with --archive).")
 
 
 class ArchiveOptions(Options, panel="Archive"):
-    archive: Path | None = opt("DIR", "Keep the union of every window in DIR.")
-    archive_sites: bool = flag("Keep the sketch of every site, too.")
-    keep: str = opt("DURATION", "How long archived sketches are kept.", "90d", offers=("7d", "30d", "90d", "365d"))
+    archive: Path | None = opt("DIR").about("Keep the union of every window in DIR.")
+    archive_sites: bool = flag().about("Keep the sketch of every site, too.")
+    keep: str = opt("DURATION", "90d", offers=("7d", "30d", "90d", "365d")).about("""How long archived sketches are
+        kept.""")
 
 
 class UpstreamOptions(Options, panel="Upstream hub"):
-    to: str | None = common.TO(
-        help="Send unions as files to a folder, or to s3://BUCKET/PREFIX, that the upstream hub reads with --from."
-    )
-    up: str | None = opt("URL", "Send unions to the NATS server of an upstream hub.")
-    up_nkey: Path | None = opt("FILE", "File with this hub's nkey seed at the upstream hub.")
-    up_ca: Path | None = opt("FILE", "Like --tls-ca, for the upstream hub.")
-    up_cert: Path | None = opt("FILE", "Like --tls-cert, for the upstream hub.")
-    up_key: Path | None = opt("FILE", "Like --tls-key, for the upstream hub.")
+    to: str | None = common.TO.about("""Send unions as files to a folder, or to s3://BUCKET/PREFIX, that the
+        upstream hub reads with --from.""")
+    up: str | None = opt("URL").about("Send unions to the NATS server of an upstream hub.")
+    up_nkey: Path | None = opt("FILE").about("File with this hub's nkey seed at the upstream hub.")
+    up_ca: Path | None = opt("FILE").about("Like --tls-ca, for the upstream hub.")
+    up_cert: Path | None = opt("FILE").about("Like --tls-cert, for the upstream hub.")
+    up_key: Path | None = opt("FILE").about("Like --tls-key, for the upstream hub.")
     spool_cap: str = common.SPOOL_CAP
 
 
@@ -174,20 +152,18 @@ class Hub(
         *("sites", "from_folder", "listen", "state", "threshold", "top", "alerts", "archive", "json", "output", "web"),
         *("metrics", "config"),
     )
-    nkey: Path | None = common.NKEY(help="File with the hub's nkey seed for your own server (--nats).")
-    tls_ca: Path | None = common.TLS_CA(
-        help="Certificate of the authority that signed the certificates of the sites (mutual TLS); with --nats, that "
-        "of the server."
-    )
-    tls_cert: Path | None = common.TLS_CERT(help="Certificate of the embedded broker; with --nats, this hub's own.")
+    nkey: Path | None = common.NKEY.about("File with the hub's nkey seed for your own server (--nats).")
+    tls_ca: Path | None = common.TLS_CA.about("""Certificate of the authority that signed the certificates of the
+        sites (mutual TLS); with --nats, that of the server.""")
+    tls_cert: Path | None = common.TLS_CERT.about("Certificate of the embedded broker; with --nats, this hub's own.")
     state: Path = common.STATE
-    site: str = common.SITE(help="Name of this hub, in its archive and at the upstream hub.", default="hub")
-    sites: list[str] = opt(
-        "LIST", "Sites to wait for, like ams,fra,nyc.", [], shown="those of the last 12 windows", offers=ENROLLED
+    site: str = common.SITE(default="hub").about("Name of this hub, in its archive and at the upstream hub.")
+    sites: list[str] = opt("LIST", [], shown="those of the last 12 windows", offers=ENROLLED).about(
+        "Sites to wait for, like ams,fra,nyc."
     )
 
 
-SITE_NAME = arg("SITE", "Name of the site, as its edge gives it with --site.", offers=ENROLLED)
+SITE_NAME = arg("SITE", offers=ENROLLED).about("Name of the site, as its edge gives it with --site.")
 
 
 class TokenOptions(Options):
@@ -196,14 +172,12 @@ class TokenOptions(Options):
     site: str = SITE_NAME
     state: Path = common.STATE
     address: str | None = opt(
-        "URL",
-        "Address under which edges reach the hub, like tls://hub.example:4222. It is remembered for the next site.",
-        shown="the last one given, or where the hub listens",
-    )
-    tls_ca: Path | None = common.TLS_CA(
-        help="Certificate of the authority that signed the hub's certificate; it is remembered, too."
-    )
-    key_file: Path | None = common.KEY_FILE(help="The key file of the hub, if it has one.")
+        "URL", shown="the last one given, or where the hub listens"
+    ).about("""Address under which edges reach the hub, like tls://hub.example:4222. It is remembered for the next
+        site.""")
+    tls_ca: Path | None = common.TLS_CA.about("""Certificate of the authority that signed the hub's certificate; it
+        is remembered, too.""")
+    key_file: Path | None = common.KEY_FILE.about("The key file of the hub, if it has one.")
 
 
 class SiteEnroll(TokenOptions):
@@ -225,7 +199,7 @@ class SiteRotate(TokenOptions):
     Example: superhosts site rotate ams --grace 1d > ams.token
     """
 
-    grace: str = common.GRACE(help="How long the old key is still accepted.", default="0s")
+    grace: str = common.GRACE(default="0s").about("How long the old key is still accepted.")
 
 
 class SiteRevoke(Options):
@@ -263,21 +237,20 @@ class Backup(Options):
     Example: superhosts backup hub.tar --state /var/lib/superhosts-hub
     """
 
-    file: Path = arg("FILE.tar", "The file to write; only its owner can read it.")
+    file: Path = arg("FILE.tar").about("The file to write; only its owner can read it.")
     state: Path = common.STATE
-    alerts: Path | None = common.ALERTS(help="The file of the hub's alerts, which is copied, too.")
+    alerts: Path | None = common.ALERTS.about("The file of the hub's alerts, which is copied, too.")
     force: bool = common.FORCE
 
 
 class PlaceOptions(Options, panel="Cluster"):
-    scheduler: str | None = opt("ADDRESS", "The cluster's scheduler, like tcp://host:8786.")
-    local_cluster: bool = flag("Start worker processes on this machine instead.", old="--local")
-    workers: int | None = opt("COUNT", "Worker processes of --local-cluster.", shown="one for each core")
-    work: Path | None = opt("DIR", "Folder for intermediate results; all workers must see it.", shown="SAVE.work")
-    keep_work: bool = flag("Keep the intermediate results.")
-    task_size: str | None = opt(
-        "SIZE", "Size of the captures that one task reads, like 1GiB.", shown="by the number of workers"
-    )
+    scheduler: str | None = opt("ADDRESS").about("The cluster's scheduler, like tcp://host:8786.")
+    local_cluster: bool = flag(old="--local").about("Start worker processes on this machine instead.")
+    workers: int | None = opt("COUNT", shown="one for each core").about("Worker processes of --local-cluster.")
+    work: Path | None = opt("DIR", shown="SAVE.work").about("Folder for intermediate results; all workers must see it.")
+    keep_work: bool = flag().about("Keep the intermediate results.")
+    task_size: str | None = opt("SIZE", shown="by the number of workers").about("""Size of the captures that one
+        task reads, like 1GiB.""")
 
 
 class Batch(PlaceOptions, common.TrafficOptions, common.WantedOptions, common.ResultOptions, common.CubeOptions):
@@ -289,11 +262,11 @@ class Batch(PlaceOptions, common.TrafficOptions, common.WantedOptions, common.Re
         superhosts batch s3://captures --scheduler tcp://head:8786 --save /shared
     """
 
-    inputs: list[str] = arg("INPUT...", f"{common.FILES}, or URLs (s3://…).")
-    detector: str = common.DETECTOR(help=f"{common.either(common.MERGED_BY_BATCH)}.", offers=common.MERGED_BY_BATCH)
+    inputs: list[str] = arg("INPUT...").about(f"{common.FILES}, or URLs (s3://…).")
+    detector: str = common.DETECTOR(offers=common.MERGED_BY_BATCH).about(f"{common.either(common.MERGED_BY_BATCH)}.")
     exact: str | None = common.EXACT(panel="Detector", shown="on")
     save: Path = common.SAVE(default=MISSING)
     site: str = common.SITE
     counters: str | None = common.COUNTERS
     quiet: bool = common.QUIET
-    verbose: bool = common.VERBOSE(help=common.TRACEBACKS)
+    verbose: bool = common.VERBOSE.about(common.TRACEBACKS)

@@ -27,10 +27,10 @@ class Plan(Options):
     flows: str | None = common.FLOWS(shown="5M, and the sizes that suit --memory alone")
     threshold: float = common.THRESHOLD
     memory: str | None = common.MEMORY(
-        help="Memory of one cube.", default=None, shown=f"{defaults.MEMORY}; with --error the least that suffices"
-    )
+        default=None, shown=f"{defaults.MEMORY}; with --error the least that suffices"
+    ).about("""Memory of one cube.""")
     error: str | None = common.ERROR
-    key_bits: int = opt("BITS", "Bits of a host: 32, 64 or 128.", 32, offers=("32", "64", "128"))
+    key_bits: int = opt("BITS", 32, offers=("32", "64", "128")).about("Bits of a host: 32, 64 or 128.")
     json: bool = common.JSON_OBJECT
 
 
@@ -48,14 +48,13 @@ class Calibrate(common.TrafficOptions):
 
     inputs: list[str] = common.INPUT
     threshold: float = common.THRESHOLD
-    memory: str = common.MEMORY(help="Memory of the cube that is judged.")
+    memory: str = common.MEMORY.about("Memory of the cube that is judged.")
     error: str = common.ERROR(default="1%")
     exact: str | None = common.EXACT
     ipv4_prefix: int = common.IPV4_PREFIX
     ipv6_prefix: int = common.IPV6_PREFIX
-    key_file: Path | None = common.KEY_FILE(
-        help="File with the secret key. Without it SUPERHOSTS_KEY counts, else the public key."
-    )
+    key_file: Path | None = common.KEY_FILE.about("""File with the secret key. Without it SUPERHOSTS_KEY counts,
+        else the public key.""")
     device: str = common.DEVICE
     plot: Path | None = common.PLOT
     json: bool = common.JSON_OBJECT
@@ -70,7 +69,7 @@ class SyntheticOptions(Options, panel="Synthetic traffic"):
     packets: str | None = common.PACKETS(shown="twice the flows")
     super_hosts: str | None = common.SUPER_HOSTS(shown="600; with --quick 60")
     seed: int = common.SEED
-    quick: bool = flag("Two small windows, in about a minute.")
+    quick: bool = flag().about("Two small windows, in about a minute.")
 
 
 class Compare(SyntheticOptions, common.TableInputOptions, common.ResultOptions):
@@ -84,29 +83,20 @@ class Compare(SyntheticOptions, common.TableInputOptions, common.ResultOptions):
         superhosts compare day.pcap --inner 10.0.0.0/8 --detector cube,gse
     """
 
-    inputs: list[str] = common.INPUT(
-        help=f"{common.INPUTS} Without any, the traffic of the paper's experiment.", default=[]
-    )
+    inputs: list[str] = common.INPUT(default=[]).about(f"""{common.INPUTS} Without any, the traffic of the paper's
+        experiment.""")
     inner: list[str] = common.INNER(panel="Captures")
     special: str = common.SPECIAL(panel="Captures")
     window: str = common.WINDOW_OR_ALL(panel="Captures")
-    map: str | None = common.MAP(help=f"{common.ENDS} {common.PLACES}")  # of pairs and times alone
-    detector: list[str] = opt(
-        "LIST",
-        f"Only these, of {', '.join(ENTRANTS)}. A class of your own: module:Class.",
-        [],
-        shown="all",
-        offers=ENTRANTS,
-    )
+    map: str | None = common.MAP.about(f"{common.ENDS} {common.PLACES}")  # of pairs and times alone
+    detector: list[str] = opt("LIST", [], shown="all", offers=ENTRANTS).about(f"""Only these, of
+        {", ".join(ENTRANTS)}. A class of your own: module:Class.""")
     threshold: float = common.THRESHOLD
-    memory: list[str] = common.MEMORY(
-        help="Memory of each detector. Several, as in 1MiB,4MiB,16MiB, compare them at each.",
-        default=[],
-        check=split_sizes,
-        shown="as each paper sets it",
+    memory: list[str] = common.MEMORY(default=[], check=split_sizes, shown="as each paper sets it").about(
+        "Memory of each detector. Several, as in 1MiB,4MiB,16MiB, compare them at each."
     )
     device: str = common.DEVICE(default="cpu")
-    figures: Path | None = opt("DIR", "Draw figures (PDF, SVG) into DIR.")
+    figures: Path | None = opt("DIR").about("Draw figures (PDF, SVG) into DIR.")
 
 
 class Synth(Options):
@@ -122,18 +112,19 @@ class Synth(Options):
         superhosts synth day.pcap.zst --flows 5M --packets 50M --windows 3
     """
 
-    out: Path = arg("OUT", "Capture to write: .pcap, .pcap.zst or .parquet.")
+    out: Path = arg("OUT").about("Capture to write: .pcap, .pcap.zst or .parquet.")
     flows: str = common.FLOWS(default="100k")
     packets: str = common.PACKETS(default="1M")
     windows: str = common.WINDOWS(default="1")
     super_hosts: str = common.SUPER_HOSTS(default="20")
     seed: int = common.SEED
-    family: str = opt("FAMILY", "Address family: 4, 6 or both (one third IPv6).", "4")
+    family: str = opt("FAMILY", "4").about("Address family: 4, 6 or both (one third IPv6).")
     window: str = common.WINDOW
-    truth_min: str = opt("COUNT", "Hosts of the answer: those with at least this many peers.", "100", check=parse_count)
+    truth_min: str = opt("COUNT", "100", check=parse_count).about("""Hosts of the answer: those with at least this
+        many peers.""")
     ipv4_prefix: int = common.IPV4_PREFIX
     ipv6_prefix: int = common.IPV6_PREFIX
-    force: bool = common.FORCE(help="Overwrite OUT and its answer, whoever wrote them, without asking.")
+    force: bool = common.FORCE.about("Overwrite OUT and its answer, whoever wrote them, without asking.")
 
 
 class Demo(Options):
@@ -144,12 +135,12 @@ class Demo(Options):
         superhosts demo /tmp/demo --fleet
     """
 
-    folder: Path = arg("DIR", "Where the capture and its truth are written.", Path("demo"))
+    folder: Path = arg("DIR", Path("demo")).about("Where the capture and its truth are written.")
     flows: str | None = common.FLOWS(shown="500k; with --fleet 200k")
     packets: str | None = common.PACKETS(shown="5M; with --fleet 1M")
     super_hosts: str = common.SUPER_HOSTS(default="30")
     exact: str | None = common.EXACT(shown="on")
-    fleet: bool = flag("A hub and three edges that see overlapping traffic, instead of a scan.")
+    fleet: bool = flag().about("A hub and three edges that see overlapping traffic, instead of a scan.")
 
 
 class Bench(Options):
@@ -158,8 +149,8 @@ class Bench(Options):
     Example: superhosts bench --flows 5M --packets 50M
     """
 
-    flows: str = common.FLOWS(help="Distinct (host, peer) pairs to measure with, like 5M.", default="1M")
-    packets: str = common.PACKETS(help="Packets to measure with, repeats included.", default="10M")
-    memory: str = common.MEMORY(help="Memory of the cube.")
+    flows: str = common.FLOWS(default="1M").about("Distinct (host, peer) pairs to measure with, like 5M.")
+    packets: str = common.PACKETS(default="10M").about("Packets to measure with, repeats included.")
+    memory: str = common.MEMORY.about("Memory of the cube.")
     device: str = common.DEVICE
     json: bool = common.JSON_OBJECT

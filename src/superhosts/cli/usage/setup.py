@@ -9,9 +9,9 @@ from superhosts.cli._config import COMMANDS
 from superhosts.cli._declaration import Options, arg, flag, opt
 from superhosts.cli._values import one_of
 
-ALERTS_FILE = arg("FILE", "The file in which a run keeps its alerts.")
-ALERTS_RULE = opt("NAME", "Only this rule.")
-CONFIG_FILE = arg("FILE", "The configuration file.")
+ALERTS_FILE = arg("FILE").about("The file in which a run keeps its alerts.")
+ALERTS_RULE = opt("NAME").about("Only this rule.")
+CONFIG_FILE = arg("FILE").about("The configuration file.")
 
 
 class KeyNew(Options):
@@ -22,8 +22,8 @@ class KeyNew(Options):
     Example: superhosts key new /etc/superhosts/key
     """
 
-    file: Path | None = arg("FILE", "The file to make.", None, shown=False)
-    force: bool = common.FORCE(help="Replace a key that exists.")
+    file: Path | None = arg("FILE", None, shown=False).about("The file to make.")
+    force: bool = common.FORCE.about("Replace a key that exists.")
 
 
 class KeyShow(Options):
@@ -34,7 +34,7 @@ class KeyShow(Options):
         superhosts key show /etc/superhosts/key
     """
 
-    file: Path | None = arg("FILE", "A key file, or `public` for the public key.", None, shown=False)
+    file: Path | None = arg("FILE", None, shown=False).about("A key file, or `public` for the public key.")
     json: bool = common.JSON_OBJECT
 
 
@@ -47,7 +47,7 @@ class AlertsList(Options):
     """
 
     file: Path = ALERTS_FILE
-    all: bool = flag("Closed alerts, too.")
+    all: bool = flag().about("Closed alerts, too.")
     rule: str | None = ALERTS_RULE
     json: bool = common.JSON
 
@@ -60,7 +60,7 @@ class AlertsShow(Options):
     """
 
     file: Path = ALERTS_FILE
-    alert: str = arg("ALERT", "A host, or the id of an alert.")
+    alert: str = arg("ALERT").about("A host, or the id of an alert.")
     json: bool = common.JSON
 
 
@@ -74,11 +74,11 @@ class AlertsMute(Options):
     """
 
     file: Path = ALERTS_FILE
-    host: str = arg("HOST", "An address or a prefix.")
-    duration: str = opt("DURATION", "For how long.", "30d", name="--for", offers=("1h", "8h", "1d", "7d", "30d"))
+    host: str = arg("HOST").about("An address or a prefix.")
+    duration: str = opt("DURATION", "30d", name="--for", offers=("1h", "8h", "1d", "7d", "30d")).about("For how long.")
     rule: str | None = ALERTS_RULE
-    why: str = opt("NOTE", "A note for others.", "")
-    off: bool = flag("Want alerts again.")
+    why: str = opt("NOTE", "").about("A note for others.")
+    off: bool = flag().about("Want alerts again.")
 
 
 class AlertsExport(Options):
@@ -98,7 +98,7 @@ class ConfigInit(Options):
         superhosts config init -
     """
 
-    file: Path = arg("FILE", "The file to write; - for standard output.", Path("superhosts.toml"))
+    file: Path = arg("FILE", Path("superhosts.toml")).about("The file to write; - for standard output.")
     force: bool = common.FORCE
 
 
@@ -120,7 +120,7 @@ class ConfigShow(Options):
     """
 
     file: Path = CONFIG_FILE
-    command: str = arg("COMMAND", f"{common.either(COMMANDS)}.", "scan", check=one_of(*COMMANDS), offers=COMMANDS)
+    command: str = arg("COMMAND", "scan", check=one_of(*COMMANDS), offers=COMMANDS).about(f"{common.either(COMMANDS)}.")
 
 
 class Doctor(Options):

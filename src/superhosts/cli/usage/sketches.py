@@ -12,16 +12,14 @@ from superhosts.errors import UsageError
 
 
 class OnlyOptions(Options, panel="Filters"):
-    site: list[str] = opt(
-        "LIST", "Only sketches of these sites, like ams,fra.", [], offers="superhosts.cli._sketches:sites_of_sketches"
+    site: list[str] = opt("LIST", [], offers="superhosts.cli._sketches:sites_of_sketches").about(
+        "Only sketches of these sites, like ams,fra."
     )
-    prefix: list[str] = opt("LIST", "Only hosts in these prefixes, or in those of @FILE.", [], check=list)
-    side: list[str] = opt("LIST", "Only hosts of this side: inner or outer.", [], offers=common.SIDES)
-    direction: list[str] = common.DIRECTION(
-        help="Only numbers of these packets: any, out (sent by the host) or in; or of contacts: opened, answered, "
-        "unanswered, and with -in at the end those that the peer opened.",
-        default=[],
-    )
+    prefix: list[str] = opt("LIST", [], check=list).about("Only hosts in these prefixes, or in those of @FILE.")
+    side: list[str] = opt("LIST", [], offers=common.SIDES).about("Only hosts of this side: inner or outer.")
+    direction: list[str] = common.DIRECTION(default=[]).about("""Only numbers of these packets: any, out (sent by
+        the host) or in; or of contacts: opened, answered, unanswered, and with -in at the end those that the peer
+        opened.""")
 
 
 class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.WantedOptions, common.ResultOptions):
@@ -35,10 +33,9 @@ class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.Wanted
         superhosts hosts archive --union --top 20 --plot hosts.pdf
     """
 
-    union: bool = flag("Merge all files first: a longer window, or more sites.")
-    window: str | None = common.WINDOW(
-        help="Merge the sketches within windows of this length: 1h, 30d; not shorter than theirs.", default=None
-    )
+    union: bool = flag().about("Merge all files first: a longer window, or more sites.")
+    window: str | None = common.WINDOW(default=None).about("""Merge the sketches within windows of this length: 1h,
+        30d; not shorter than theirs.""")
     plot: Path | None = common.PLOT
     fail_on_find: bool = common.FAIL_ON_FIND
     local_time: bool = common.LOCAL_TIME
@@ -55,14 +52,9 @@ class Web(common.ScanWantedOptions, common.NamesOptions, common.DashboardOptions
         superhosts web archive --web 0.0.0.0:8105 --web-token-file token
     """
 
-    folder: Path = arg("DIR", "Folder of saved sketches, with all folders in it.")
-    web: str = opt(
-        "HOST:PORT",
-        "Where browsers find it. At an address that others reach, like 0.0.0.0:8105, a token is asked for.",
-        "127.0.0.1:8105",
-        check=parse_place,
-        old="--listen",
-    )
+    folder: Path = arg("DIR").about("Folder of saved sketches, with all folders in it.")
+    web: str = opt("HOST:PORT", "127.0.0.1:8105", check=parse_place, old="--listen").about("""Where browsers find
+        it. At an address that others reach, like 0.0.0.0:8105, a token is asked for.""")
     alerts: Path | None = common.KEPT_ALERTS
     key_file: Path | None = common.SKETCH_KEY_FILE
     log_format: str = common.LOG_FORMAT
@@ -77,7 +69,7 @@ class Explain(common.SketchOptions, common.TimeOptions, common.ResultOptions):
         superhosts explain archive 10.1.2.3 --since 1d --plot host.svg
     """
 
-    host: str = arg("HOST", "An address, or a prefix where hosts are prefixes.")
+    host: str = arg("HOST").about("An address, or a prefix where hosts are prefixes.")
     plot: Path | None = common.PLOT
     local_time: bool = common.LOCAL_TIME
 
@@ -95,4 +87,4 @@ class Merge(common.SketchOptions):
     Example: superhosts merge ams.cube fra.cube -o all.cube
     """
 
-    output: list[str] = opt("FILE", "Write the union to this .cube file.", MISSING, check=_one_output, short="-o")
+    output: list[str] = opt("FILE", MISSING, check=_one_output, short="-o").about("Write the union to this .cube file.")

@@ -41,9 +41,8 @@ class Scan(common.ScanTrafficOptions, common.ScanWantedOptions, common.ScanResul
         *("inputs", "inner", "threshold", "top", "window", "evidence", "alerts", "save", "output", "json", "config"),
     )
     inputs: list[str] = common.INPUT
-    grace: str = common.LIVE_GRACE(
-        help="How long after its end a window of a pipe stays open for packets that are late."
-    )
+    grace: str = common.LIVE_GRACE.about("""How long after its end a window of a pipe stays open for packets that
+        are late.""")
     site: str = common.SITE
     save: Path | None = common.SAVE
     fail_on_find: bool = common.FAIL_ON_FIND
@@ -83,7 +82,7 @@ class Watch(
         *("inputs", "inner", "threshold", "top", "window", "evidence", "alerts", "save", "output", "json", "web"),
         *("metrics", "config"),
     )
-    inputs: list[str] = common.INPUT(help=f"{common.INPUTS} A folder is followed, as new files come.")
+    inputs: list[str] = common.INPUT.about(f"{common.INPUTS} A folder is followed, as new files come.")
     refresh: str = common.REFRESH
     site: str = common.SITE
     save: Path | None = common.SAVE
@@ -105,13 +104,10 @@ class Top(common.EndlessTrafficOptions, common.ScanWantedOptions, common.PairCub
         superhosts top live:eth0 --inner private --window 1m
     """
 
-    inputs: list[str] = common.INPUT(
-        help="A web address (http://HOST:PORT), a folder of sketches, live:eth0, a capture that grows, or another "
-        "input of watch."
-    )
-    token_file: Path | None = opt(
-        "FILE", "File with the token that the web address asks for.", panel="Addresses and folders"
-    )
+    inputs: list[str] = common.INPUT.about("""A web address (http://HOST:PORT), a folder of sketches, live:eth0, a
+        capture that grows, or another input of watch.""")
+    token_file: Path | None = opt("FILE", panel="Addresses and folders").about("""File with the token that the web
+        address asks for.""")
     alerts: Path | None = common.KEPT_ALERTS(panel="Addresses and folders")
     refresh: str = common.REFRESH
     local_time: bool = common.LOCAL_TIME
@@ -132,34 +128,21 @@ class Rows(common.TrafficOptions, common.ScanWantedOptions, common.PairCubeOptio
         superhosts rows --map src=a,dst=b --columns host,peers < rows.json
     """
 
-    format: str | None = opt(
-        "ROWS",
-        f"Format of the rows that are read: {common.either(ROW_FORMATS)}.",
-        check=one_of(*ROW_FORMATS),
-        shown="by the first bytes",
-        offers=ROW_FORMATS,
+    format: str | None = opt("ROWS", check=one_of(*ROW_FORMATS), shown="by the first bytes", offers=ROW_FORMATS).about(
+        f"Format of the rows that are read: {common.either(ROW_FORMATS)}."
     )
     window: str = common.WINDOW_OR_ALL(default="all")
-    schema: str = opt(
-        "TEXT",
-        "Names of the columns that are read, in order: 'src, dst, time'. For CSV and TabSeparated, which lack them.",
-        "",
-    )
+    schema: str = opt("TEXT", "").about("""Names of the columns that are read, in order: 'src, dst, time'. For CSV
+        and TabSeparated, which lack them.""")
     out: str | None = opt(
-        "NAME",
-        "Format of the rows that are written, one of those of --format.",
-        check=one_of(*ROW_FORMATS),
-        shown="as --format; JSONEachRow for ArrowStream",
-        offers=ROW_FORMATS,
-    )
+        "NAME", check=one_of(*ROW_FORMATS), shown="as --format; JSONEachRow for ArrowStream", offers=ROW_FORMATS
+    ).about("""Format of the rows that are written, one of those of --format.""")
     columns: list[str] = opt(
         "LIST",
-        "Columns that are written, in this order, like host,peers.",
         [],
         shown="all",
         offers=("host", "peers", "peers_low", "peers_high", "family", "exact", "window_start", "window_end"),
-    )
-    chunks: bool = flag(
-        "A line with the number of rows is before each chunk of them, an Arrow stream (send_chunk_header of "
-        "ClickHouse). Source and destination are arrays, and the answer to a chunk is written before the next is read."
-    )
+    ).about("""Columns that are written, in this order, like host,peers.""")
+    chunks: bool = flag().about("""A line with the number of rows is before each chunk of them, an Arrow stream
+        (send_chunk_header of ClickHouse). Source and destination are arrays, and the answer to a chunk is written
+        before the next is read.""")
