@@ -65,6 +65,7 @@ def test_the_command_line_counts_more_than_the_environment_and_that_more_than_th
         ("[hub]\nsave = 'x'", "hub.save: no such option"),
         ('[scan]\nkey-file = "a\\u0000b"', "scan.key-file = 'a\\x00b': a null character is no text; leave it out"),
         ("[scan]\njson = 'yes'", "scan.json = 'yes': must be true or false"),
+        ("[scan]\nexact = true", 'scan.exact = true: must be one of "on", "off"'),
         ("[edge]\nsite = ['a', 'b']", "edge.site = ['a', 'b']: takes one value, not a list"),
         ("[edge]\nsite = true", "edge.site = true: must be text or a number"),
         ("[edge]\njoin = ['shjoin1.secret']", "edge.join = (a secret): takes one value, not a list"),

@@ -28,6 +28,7 @@ from typing import Any
 
 import click
 
+from superhosts.cli._values import toml_text
 from superhosts.core.text import printable
 from superhosts.errors import UsageError
 
@@ -189,6 +190,8 @@ def _as_typed(value: Any, parameter: Any) -> Any:
         if not isinstance(value, bool):
             raise UsageError("must be true or false")
         return value
+    if isinstance(value, bool) and "|" in parameter.metavar:  # exact = true, as in Python
+        raise UsageError(f"must be one of {', '.join(map(toml_text, parameter.metavar.split('|')))}")
     values = value if isinstance(value, list) else [value]
     if not parameter.takes_many and isinstance(value, list):
         raise UsageError("takes one value, not a list")
