@@ -9,8 +9,8 @@
         words: list[str] = arg("WORD...").about("Words to look at.")
         letter: str = opt("LETTER", "a").about("The letter to count.")
 
-A command with many options names those that most people need as `first`, which its first screen shows, and those that
-few set as `settings`: these are keys of the configuration file and variables, and no options.
+A command with many options names those that most people need as `first`, which its first screen shows. What few people
+set is a `setting`: in commands with a configuration file a key of the file and a variable, and no option.
 
 The body of a command gets one frozen object of its class. What several commands have is a constant (`DEVICE`) or a
 group of `_options.py`; `DEVICE.about("…")` is the same option with other words, `DEVICE(default="cpu")` with another
@@ -64,6 +64,7 @@ class Opt:
     panel: str | None = None
     offers: Values | None = None  # what a shell completes, unless the metavar says it
     brief: str = ""  # instead of the first sentence of the help, on the first screen
+    setting: bool = False  # no option of commands that have a configuration file
     old: str = ""  # how the option was called in the last release: --listen
 
     def __call__(self, **changes: Any) -> Any:
@@ -78,6 +79,11 @@ class Opt:
 def opt(metavar: str, default: Any = None, **more: Any) -> Any:
     """Declare an option, for a field of a class of options."""
     return Opt(metavar, default, **more)
+
+
+def setting(metavar: str, default: Any = None, **more: Any) -> Any:
+    """Declare an option that few people set."""
+    return Opt(metavar, default, setting=True, **more)
 
 
 def flag(**more: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from superhosts.cli._completion import DURATIONS
 from superhosts.cli._config import use_config
-from superhosts.cli._declaration import Options, arg, flag, opt
+from superhosts.cli._declaration import Options, arg, flag, opt, setting
 from superhosts.cli._signals import sighup_held
 from superhosts.cli._values import check_window, one_of
 from superhosts.core import defaults
@@ -71,110 +71,101 @@ INPUT = arg(
     brief="Captures, tables and logs, folders of them, - (standard input), live:eth0, netflow://0.0.0.0:2055 and "
     "others.",
 ).about(INPUTS)
-ALERTS = opt("FILE").about("""Make alerts: one when a host breaks a rule, one each time its peers have doubled, one
-    when it is over. FILE keeps them over restarts (superhosts alerts list FILE). Rules are in the file of --config;
-    without any, a host with 1024 peers or more is an alert.""")
-KEPT_ALERTS = ALERTS.about("""The file of alerts that a run keeps, to show and to mute hosts. Without it alerts.db
-    or alerts.sqlite in the folder counts.""")
-CONFIG = opt("FILE", callback=use_config).about("""Values of options, and rules of alerts, from a TOML file
-    (superhosts config init writes one). Options on the command line, and variables like SUPERHOSTS_SCAN_WINDOW,
-    count more.""")
-COUNTERS = opt("FILE").about("""Write the counters of the run to FILE as one line of JSON: packets, pairs, windows,
+ALERTS = opt("FILE").about("""Make alerts: one when a host breaks a rule, one each time its peers have doubled, one when
+    it is over. FILE keeps them over restarts (superhosts alerts list FILE). Rules are in the file of --config; without
+    any, a host with 1024 peers or more is an alert.""")
+KEPT_ALERTS = ALERTS.about("""The file of alerts that a run keeps, to show and to mute hosts. Without it alerts.db or
+    alerts.sqlite in the folder counts.""")
+CONFIG = opt("FILE", callback=use_config).about("""Values of options, and rules of alerts, from a TOML file (superhosts
+    config init writes one). Options on the command line, and variables like SUPERHOSTS_SCAN_WINDOW, count more.""")
+COUNTERS = setting("FILE").about("""Write the counters of the run to FILE as one line of JSON: packets, pairs, windows,
     what was not counted by reason, truncated files and seconds. With - they go to standard output; then rows need
     --output FILE.""")
 DETECTOR = opt("NAME", "cube", offers=DETECTORS).about(f"{either(DETECTORS)}.")
 DEVICE = opt("DEVICE", "auto").about("cpu, cuda, cuda:all, cuda:0,1 or auto.")
-DIRECTION = opt("LIST", ["any"], offers=("any", "out", "in")).about("""Packets that count: any, out (sent by the
-    host), in, or several.""")
+DIRECTION = opt("LIST", ["any"], offers=("any", "out", "in")).about("""Packets that count: any, out (sent by the host),
+    in, or several.""")
 ERROR = opt("SHARE").about("Wrong answers to accept, as a share of the super hosts, like 1%.")
-EXACT = opt("on|off", shown="on; off if --device names a GPU").about("""Keep the pairs, and count exactly, while
-    they fit in half of the memory; then the cube estimates. off: the cube from the first pair on.""")
+EXACT = opt("on|off", shown="on; off if --device names a GPU").about("""Keep the pairs, and count exactly, while they
+    fit in half of the memory; then the cube estimates. off: the cube from the first pair on.""")
 FAIL_ON_FIND = flag().about("Exit with status 1 if any host reached the threshold (1024 without --threshold).")
 FLOWS = opt("COUNT").about("Distinct (host, peer) pairs in each window, like 5M.")
 FORCE = flag().about("Replace a file that exists.")
 GRACE = opt("DURATION").about("Longest wait before a window closes.")
-LIVE_GRACE = GRACE(default=defaults.GRACE).about("""How long after its end a window of a live input stays open for
-    packets that are late.""")
+LIVE_GRACE = GRACE(default=defaults.GRACE, setting=True).about("""How long after its end a window of a live input stays
+    open for packets that are late.""")
 INNER = opt("LIST", [], check=list, offers=("private",)).about("""Monitored prefixes, or @FILE of prefixes; private
-    stands for 10/8, 172.16/12, 192.168/16, fc00::/7 and link-local addresses. Without this option every address is
-    a host.""")
-IPV4_PREFIX = opt("BITS", defaults.IPV4_PREFIX, offers=("16", "24", "32")).about("""Bits of an IPv4 host: 32 counts
+    stands for 10/8, 172.16/12, 192.168/16, fc00::/7 and link-local addresses. Without this option every address is a
+    host.""")
+IPV4_PREFIX = setting("BITS", defaults.IPV4_PREFIX, offers=("16", "24", "32")).about("""Bits of an IPv4 host: 32 counts
     full addresses, 24 /24 prefixes.""")
-IPV6_PREFIX = opt("BITS", defaults.IPV6_PREFIX, offers=("48", "56", "64", "128")).about("""Bits of an IPv6 host: 64
+IPV6_PREFIX = setting("BITS", defaults.IPV6_PREFIX, offers=("48", "56", "64", "128")).about("""Bits of an IPv6 host: 64
     counts /64 prefixes, 128 full addresses.""")
 JSON = flag().about("Write results to standard output as JSON Lines.")
 JSON_OBJECT = JSON.about("Write results to standard output as one line of JSON.")
 KEY_FILE = opt("FILE", offers=("public",)).about("""File with the secret key, or public for the key that everybody
-    knows. Without it SUPERHOSTS_KEY counts, else your own key, which is made when it is first needed (superhosts
-    key show).""")
-SKETCH_KEY_FILE = KEY_FILE.about("""File with the key of the sketches. Without it SUPERHOSTS_KEY counts, else your
-    own key or the public one.""")
+    knows. Without it SUPERHOSTS_KEY counts, else your own key, which is made when it is first needed (superhosts key
+    show).""")
+SKETCH_KEY_FILE = KEY_FILE.about("""File with the key of the sketches. Without it SUPERHOSTS_KEY counts, else your own
+    key or the public one.""")
 LOCAL_TIME = flag(name="--local").about("""Show times in this machine's time zone, in tables and messages. Rows for
     programs are in UTC.""")
-LOG_FORMAT = opt("auto|text|json", "auto").about("""Lines on standard error: text, json (a line of JSON each, with
+LOG_FORMAT = setting("auto|text|json", "auto").about("""Lines on standard error: text, json (a line of JSON each, with
     time, level, event and message), or auto: text on a terminal, else json.""")
 MAP = opt(
     "LIST", check=_check_map, shown="usual names of columns are found", offers=[f"{role}=" for role in ROLES]
-).about(f"""{ENDS} For --peers, --count, --by, --proto and --port: proto, sport, dport, flags (of TCP), and of tables
-    of whole conversations state (as Zeek or Argus write it) or replies (packets that came back). {PLACES}""")
+).about(f"""{ENDS} For --peers, --count, --by, --proto and --port: proto, sport, dport, flags (of TCP), and of tables of
+    whole conversations state (as Zeek or Argus write it) or replies (packets that came back). {PLACES}""")
 MEMORY = opt("SIZE", defaults.MEMORY, short="-m").about("Memory of one cube, or of another detector.")
-MEMORY_TOTAL = opt("SIZE").about("Refuse to use more memory than this for all sketches together.")
+MEMORY_TOTAL = setting("SIZE").about("Refuse to use more memory than this for all sketches together.")
 NATS = opt("URL").about("The NATS server of the link.")
 NKEY = opt("FILE").about("File with this site's nkey seed, as `superhosts site enroll` wrote it.")
-OUTPUT = opt("FILE", [], short="-o").about(f"""Also write results to FILE (.jsonl, .csv, .parquet), which is
-    replaced. With - they go to standard output, as JSON Lines unless --csv is given. {SENT_OUTPUT}""")
+OUTPUT = opt("FILE", [], short="-o").about(f"""Also write results to FILE (.jsonl, .csv, .parquet), which is replaced.
+    With - they go to standard output, as JSON Lines unless --csv is given. {SENT_OUTPUT}""")
 PACKETS = opt("COUNT").about("Packets in each window, repeats included.")
 PLOT = opt("FILE").about("Draw a figure into FILE, which ends in .svg, .pdf or .png.")
-QUIET = flag(short="-q").about("""Write no progress and no summary, but errors, and warnings about data that is lost
-    or not counted.""")
-REFRESH = opt("DURATION", "3s", offers=("1s", "3s", "10s")).about("""How often the hosts of the open window are
+QUIET = flag(short="-q").about("""Write no progress and no summary, but errors, and warnings about data that is lost or
+    not counted.""")
+REFRESH = setting("DURATION", "3s", offers=("1s", "3s", "10s")).about("""How often the hosts of the open window are
     looked for.""")
 SAVE = opt("DIR").about("""Save the sketch of every window to DIR. It is merged into a sketch of the same window and
-    site that is there, and a line says so; one that was made with other options is left as it is. Saved cubes are
-    asked by estimate, even where the window was counted exactly.""")
+    site that is there, and a line says so; one that was made with other options is left as it is. Saved cubes are asked
+    by estimate, even where the window was counted exactly.""")
 SEED = opt("NUMBER", 1).about("The same seed gives the same traffic.")
 SITE = opt("NAME", "local").about("Name of this site, kept in its sketches; unique in a fleet.")
 SLIDE = opt("DURATION", check=parse_duration, shown="the window, which means that windows do not overlap").about("""From
     the end of one window to the end of the next, like 30s: windows overlap, and each has what came in the last
     --window, which is a multiple of this. Memory: up to one sketch for each slide of a window, and two more.""")
-SPECIAL = opt("drop|keep", defaults.SPECIAL).about("""Multicast, broadcast and unspecified addresses: drop (they are
+SPECIAL = setting("drop|keep", defaults.SPECIAL).about("""Multicast, broadcast and unspecified addresses: drop (they are
     peers, but no hosts) or keep.""")
-SPOOL_CAP = opt("SIZE", "10GiB").about("""Most disk space for sketches that wait for the hub; then the oldest is
+SPOOL_CAP = setting("SIZE", "10GiB").about("""Most disk space for sketches that wait for the hub; then the oldest is
     dropped.""")
 STATE = opt("DIR", HUB_STATE).about("Where the hub keeps its windows, and the broker its queue and keys.")
 SUPER_HOSTS = opt("COUNT", check=parse_count).about("Hosts with 1024 or more peers in each window.")
 THRESHOLD = opt("COUNT", defaults.THRESHOLD, short="-t").about("Least number of distinct peers, like 1024 or 1k.")
 TLS_CA = opt("FILE").about("Certificate of the authority that signed the server's certificate.")
+TLS_KEY = opt("FILE").about("Private key of that certificate.")
 TLS_CERT = opt("FILE").about("This site's own certificate, for mutual TLS.")
 TO = opt("DIR").about("Send sketches as files to a folder, or to s3://BUCKET/PREFIX, that the hub reads with --from.")
-VERBOSE = flag(short="-v").about("""Say which memory and device are used, in the end where the time went, by stage
-    and thread, and the traceback of an internal error.""")
-WINDOW = opt("DURATION", defaults.WINDOW, check=parse_duration, short="-w").about("""Length of a window: 90s, 5m, 1h
-    or 30d.""")
-WINDOW_OR_ALL = WINDOW(check=check_window, offers=(*DURATIONS, "all")).about("""Length of a window: 90s, 5m, 1h,
-    30d, or all: one window over the whole input.""")
+VERBOSE = flag(short="-v").about("""Say which memory and device are used, in the end where the time went, by stage and
+    thread, and the traceback of an internal error.""")
+WINDOW = opt("DURATION", defaults.WINDOW, check=parse_duration, short="-w").about("""Length of a window: 90s, 5m, 1h or
+    30d.""")
+WINDOW_OR_ALL = WINDOW(check=check_window, offers=(*DURATIONS, "all")).about("""Length of a window: 90s, 5m, 1h, 30d, or
+    all: one window over the whole input.""")
 WINDOWS = opt("COUNT").about("Number of synthetic windows.")
-
-# What few people set: in commands with a configuration file no options, but keys of the file and variables.
-SETTINGS = (
-    *("special", "time", "evidence_pairs", "geometry", "ipv4_prefix", "ipv6_prefix", "memory_total", "counters"),
-    *("labels", "geo", "names", "allow", "never_act", "alert_cap", "output_queue", "output_queue_cap", "output_wait"),
-    *("log_format", "refresh", "web_token_file", "web_trust_proxy", "creds", "spool_cap", "broker_cap"),
-    *("quota_bytes", "quota_sketches", "up_nkey", "up_ca", "up_cert", "up_key"),
-)
 
 # Groups
 
 
 class TableInputOptions(Options, panel="Tables and logs"):
     map: str | None = MAP
-    format: str | None = opt(
-        "NAME", check=one_of(*FORMATS), shown="by content", offers=FORMATS
-    ).about(f"""Format of all inputs that are not captures: {", ".join(FORMAT_NAMES)}. With {either(EXPORT_FORMATS)}
-        also captures of exports are read: the flows that they report.""")
-    time: str = opt("|".join(WHICH_TIME), "record").about("""Which time of a record counts: its start or end, of
-        flow exports also export or received. With record it is the start, and for exports from the network the time
-        at which they are received.""")
+    format: str | None = opt("NAME", check=one_of(*FORMATS), shown="by content", offers=FORMATS).about(f"""Format of all
+        inputs that are not captures: {", ".join(FORMAT_NAMES)}. With {either(EXPORT_FORMATS)} also captures of exports
+        are read: the flows that they report.""")
+    time: str = setting("|".join(WHICH_TIME), "record").about("""Which time of a record counts: its start or end, of
+        flow exports also export or received. With record it is the start, and for exports from the network the time at
+        which they are received.""")
 
     @property
     def tables(self) -> TableOptions:
@@ -183,8 +174,8 @@ class TableInputOptions(Options, panel="Tables and logs"):
 
 class PacketOptions(Options, panel="Traffic"):
     inner: list[str] = INNER
-    exclude: list[str] = opt("LIST", [], check=list).about("""Prefixes, or @FILE of prefixes, whose addresses are
-        never hosts.""")
+    exclude: list[str] = opt("LIST", [], check=list).about("""Prefixes, or @FILE of prefixes, whose addresses are never
+        hosts.""")
     watch: list[str] = opt("LIST", ["inner"], offers=SIDES).about("Hosts to find: inner, outer, or inner,outer.")
     direction: list[str] = DIRECTION
     special: str = SPECIAL
@@ -192,19 +183,16 @@ class PacketOptions(Options, panel="Traffic"):
         "LIST", [], shown="any; with --count ports opened", offers=("any", "opened", "answered", "unanswered")
     ).about("""Peers that count: any, opened (the host opened a conversation to them), and of these answered or
         unanswered; or several. With --direction in: those who opened to the host.""")
-    count: str = opt("hosts|ports|host-ports", "hosts").about("""What is counted: distinct peers, distinct
-        destination ports (scans of one host), or distinct pairs of both. Ports are those that the host opened to,
-        unless --peers is given.""")
-    by: str = opt("address|address-port", "address").about("""What a host is: an address (or a prefix), or an
-        address with the destination port (10.1.2.3:443).""")
-    proto: list[str] = opt(
-        "LIST", [], offers=("tcp", "udp", "icmp", "icmp6", "sctp", "gre", "esp")
-    ).about("""Only packets of these
-        protocols: tcp, udp, icmp, 47.""")
-    port: list[str] = opt(
-        "LIST", [], offers=("22", "53", "80", "443", "445", "3389")
-    ).about("""Only packets from or to these
-        ports: 443, 8000-8100, https.""")
+    count: str = opt("hosts|ports|host-ports", "hosts").about("""What is counted: distinct peers, distinct destination
+        ports (scans of one host), or distinct pairs of both. Ports are those that the host opened to, unless --peers is
+        given.""")
+    by: str = opt("address|address-port", "address").about("""What a host is: an address (or a prefix), or an address
+        with the destination port (10.1.2.3:443).""")
+    proto: list[str] = opt("LIST", [], offers=("tcp", "udp", "icmp", "icmp6", "sctp", "gre", "esp")).about(
+        "Only packets of these protocols: tcp, udp, icmp, 47."
+    )
+    port: list[str] = opt("LIST", [], offers=("22", "53", "80", "443", "445", "3389")).about("""Only packets from or to
+        these ports: 443, 8000-8100, https.""")
     tunnels: str = opt("outer|inner|both", "outer").about("""Whose addresses count in tunnels (GRE, IP in IP, VXLAN,
         GTP-U and others): the outer IP header's, the innermost one's, or both.""")
     window: str | None = WINDOW_OR_ALL
@@ -223,9 +211,10 @@ class TrafficOptions(PacketOptions, TableInputOptions, panel="Traffic"): ...
 class EvidenceOptions(Options, panel="Evidence"):
     evidence: bool = flag(
         brief="Keep a sample of who talked to whom, and say what the peers of each host look like."
-    ).about("""Keep a sample of who talked to whom, and say of each host what its peers look like: a scan, a flood,
-        a resolver and others (docs/guides/evidence.md). Saved sketches have that sample, too.""")
-    evidence_pairs: int = opt("COUNT", defaults.EVIDENCE_PAIRS).about("Most pairs in that sample, of IPv4 and of IPv6.")
+    ).about("""Keep a sample of who talked to whom, and say of each host what its peers look like: a scan, a flood, a
+        resolver and others (docs/guides/evidence.md). Saved sketches have that sample, too.""")
+    evidence_pairs: int = setting("COUNT", defaults.EVIDENCE_PAIRS).about("""Most pairs in that sample, of IPv4 and of
+        IPv6.""")
 
 
 class ScanTrafficOptions(TrafficOptions, EvidenceOptions, panel="Traffic"):
@@ -237,8 +226,8 @@ class ScanTrafficOptions(TrafficOptions, EvidenceOptions, panel="Traffic"):
         "or the setting memory-total",
     )
     slide: str | None = SLIDE
-    filter: str | None = opt("EXPRESSION").about("""Packets that a live capture takes, as tcpdump writes it: 'tcp
-        port 22'. Needs libpcap.""")
+    filter: str | None = opt("EXPRESSION").about("""Packets that a live capture takes, as tcpdump writes it: 'tcp port
+        22'. Needs libpcap.""")
 
 
 class EndlessTrafficOptions(ScanTrafficOptions, panel="Traffic"):
@@ -251,7 +240,7 @@ class EndlessTrafficOptions(ScanTrafficOptions, panel="Traffic"):
 class CubeOptions(Options, panel="Detector"):
     detector: str = DETECTOR
     memory: str = MEMORY
-    geometry: str = opt("TEXT", "").about("Sizes of one cube as superhosts plan writes them, instead of --memory.")
+    geometry: str = setting("TEXT", "").about("Sizes of one cube as superhosts plan writes them, instead of --memory.")
     ipv4_prefix: int = IPV4_PREFIX
     ipv6_prefix: int = IPV6_PREFIX
     key_file: Path | None = KEY_FILE
@@ -269,9 +258,9 @@ class FleetCubeOptions(CubeOptions, panel="Detector"):
 
 class WantedOptions(Options, panel="Results"):
     threshold: float | None = THRESHOLD(default=None, shown=f"{defaults.THRESHOLD}; none with --top")
-    top: int | None = opt("K", short="-n").about("""Only the K hosts with the most peers. Without --threshold they
-        may have few: 1 in windows that are counted exactly, down to about 16 in others, and the title says so;
-        saved cubes are asked by estimate.""")
+    top: int | None = opt("K", short="-n").about("""Only the K hosts with the most peers. Without --threshold they may
+        have few: 1 in windows that are counted exactly, down to about 16 in others, and the title says so; saved cubes
+        are asked by estimate.""")
 
 
 class ScanWantedOptions(WantedOptions, panel="Results"):
@@ -283,13 +272,13 @@ class ScanWantedOptions(WantedOptions, panel="Results"):
 
 
 class OutputQueueOptions(Options, panel="Results"):
-    output_queue: Path | None = opt(
+    output_queue: Path | None = setting(
         "DIR", shown="an edge's or a hub's own folder; elsewhere they wait in memory"
-    ).about("""Keep reports for destinations that send (syslog://, webhook+https:// and others) on disk until they
-        are delivered; the next run goes on with those that wait.""")
-    output_queue_cap: str = opt("SIZE", "64MiB").about("""Most space for the reports that wait for one destination;
+    ).about("""Keep reports for destinations that send (syslog://, webhook+https:// and others) on disk until they are
+        delivered; the next run goes on with those that wait.""")
+    output_queue_cap: str = setting("SIZE", "64MiB").about("""Most space for the reports that wait for one destination;
         then the oldest is dropped.""")
-    output_wait: str = opt("DURATION", "30s").about("""How long a run that ends waits for reports that are not
+    output_wait: str = setting("DURATION", "30s").about("""How long a run that ends waits for reports that are not
         delivered. If some are left then, the exit status is 4.""")
 
 
@@ -303,20 +292,20 @@ class AlertOptions(Options, panel="Alerts"):
     alerts: Path | None = ALERTS
     alert_to: list[str] = opt("ADDRESS", []).about("""Where alerts go: an address as --output takes it. May be given
         several times.""")
-    allow: list[str] = opt("HOST", []).about("""Hosts or prefixes of which no alert is wanted, or @FILE of them;
+    allow: list[str] = setting("HOST", []).about("""Hosts or prefixes of which no alert is wanted, or @FILE of them;
         with a rule's name behind it, only for that rule.""")
-    never_act: list[str] = opt("HOST", []).about("""Hosts or prefixes against which nothing may be done ("act":
+    never_act: list[str] = setting("HOST", []).about("""Hosts or prefixes against which nothing may be done ("act":
         false), besides your own, private ones, public resolvers and root servers.""")
-    alert_cap: int = opt("COUNT", 100).about("Most alerts that are opened in a window.")
+    alert_cap: int = setting("COUNT", 100).about("Most alerts that are opened in a window.")
 
 
 class NamesOptions(Options, panel="Names"):
-    labels: Path | None = opt("FILE").about("""Labels of hosts, a prefix and a label in each line
+    labels: Path | None = setting("FILE").about("""Labels of hosts, a prefix and a label in each line
         (10.1.0.0/16,office); the most specific counts.""")
-    geo: list[str] = opt("FILE", []).about("""Autonomous systems or countries of hosts, in MaxMind's format. May be
+    geo: list[str] = setting("FILE", []).about("""Autonomous systems or countries of hosts, in MaxMind's format. May be
         given several times.""")
-    names: bool = flag().about("""Names of hosts by reverse DNS, looked up in the background. Your name server
-        learns which hosts are reported.""")
+    names: bool = flag(setting=True).about("""Names of hosts by reverse DNS, looked up in the background. Your name
+        server learns which hosts are reported.""")
 
 
 class ScanResultOptions(ResultOptions, AlertOptions, NamesOptions): ...
@@ -334,16 +323,16 @@ class SketchOptions(Options):
 
 
 class TimeOptions(Options):
-    since: str | None = opt("TIME", offers=DURATIONS).about("""Only windows that end after this time:
-        2026-11-14T12:00 (UTC), or 1h for an hour ago.""")
+    since: str | None = opt("TIME", offers=DURATIONS).about("""Only windows that end after this time: 2026-11-14T12:00
+        (UTC), or 1h for an hour ago.""")
     until: str | None = opt("TIME").about("Only windows that begin before this time.")
 
 
 class ServiceOptions(Options, panel="Service"):
     around: ClassVar = (sighup_held,)
-    metrics: str | None = opt("HOST:PORT", check=parse_place).about("""Answer there, over HTTP: /metrics for
-        Prometheus, /healthz and /readyz. :9105 answers this machine only, 0.0.0.0:9105 everybody. Needs the
-        packages of the extra metrics (docs/reference/metrics.md).""")
+    metrics: str | None = opt("HOST:PORT", check=parse_place).about("""Answer there, over HTTP: /metrics for Prometheus,
+        /healthz and /readyz. :9105 answers this machine only, 0.0.0.0:9105 everybody. Needs the packages of the extra
+        metrics (docs/reference/metrics.md).""")
     log_format: str = LOG_FORMAT
     config: Path | None = CONFIG
     local_time: bool = LOCAL_TIME
@@ -351,19 +340,19 @@ class ServiceOptions(Options, panel="Service"):
 
 
 class DashboardOptions(Options, panel="Dashboard"):
-    web: str | None = opt("HOST:PORT", check=parse_place).about("""Show the dashboard there, in browsers. :8105
-        answers this machine only; at an address that others reach, like 0.0.0.0:8105, a token is asked for. Needs
-        the packages of the extra web (docs/guides/dashboard.md).""")
-    web_token_file: Path | None = opt(
+    web: str | None = opt("HOST:PORT", check=parse_place).about("""Show the dashboard there, in browsers. :8105 answers
+        this machine only; at an address that others reach, like 0.0.0.0:8105, a token is asked for. Needs the packages
+        of the extra web (docs/guides/dashboard.md).""")
+    web_token_file: Path | None = setting(
         "FILE", shown="at an address that others reach, a new token, which is told at the start; elsewhere none"
-    ).about("""File with the token that the dashboard asks for, at least 16 characters; made if it is not there.""")
-    web_trust_proxy: list[str] = opt("LIST", []).about("""Names under which a reverse proxy shows the dashboard,
+    ).about("File with the token that the dashboard asks for, at least 16 characters; made if it is not there.")
+    web_trust_proxy: list[str] = setting("LIST", []).about("""Names under which a reverse proxy shows the dashboard,
         like hub.example.org. The proxy asks people who they are: no token is asked for.""")
 
 
 class LinkOptions(Options, panel="Link"):
     nkey: Path | None = NKEY
-    creds: Path | None = opt("FILE").about("Credentials file (.creds) for the NATS server.")
+    creds: Path | None = setting("FILE").about("Credentials file (.creds) for the NATS server.")
     tls_ca: Path | None = TLS_CA
     tls_cert: Path | None = TLS_CERT
-    tls_key: Path | None = opt("FILE").about("Private key of that certificate.")
+    tls_key: Path | None = TLS_KEY

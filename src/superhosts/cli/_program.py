@@ -59,8 +59,8 @@ class Argument(click.Argument):
 
 def parameters_of(options: type) -> list[click.Parameter]:
     """Return the parameters of a class of options. Settings of the configuration file are hidden ones."""
-    kinds, settings = get_type_hints(options), getattr(options, "settings", ())
-    return [_parameter(name, each, kinds[name], name in settings) for name, each in declared(options).items()]
+    kinds, known = get_type_hints(options), declared(options)
+    return [_parameter(name, each, kinds[name], each.setting and "config" in known) for name, each in known.items()]
 
 
 def _parameter(name: str, each: Opt, kind: Any, hidden: bool) -> Option | Argument:

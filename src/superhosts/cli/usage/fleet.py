@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from superhosts.cli import _options as common
-from superhosts.cli._declaration import Options, arg, flag, opt
+from superhosts.cli._declaration import Options, arg, flag, opt, setting
 from superhosts.core.units import parse_host_port
 
 LOCAL = "nats://127.0.0.1:4222"
@@ -43,23 +43,25 @@ class Edge(
         superhosts edge netflow://0.0.0.0:2055 --site ams --to s3://fleet/sketches
     """
 
-    settings: ClassVar = (*common.SETTINGS, "grace", "tls_ca", "tls_cert", "tls_key")
     first: ClassVar = (
         *("inputs", "join", "site", "to", "inner", "window", "memory", "key_file", "output", "spool"),
         *("metrics", "config"),
     )
-    inputs: list[str] = common.INPUT(default=[]).about(f"""{common.INPUTS} A folder is followed: files that a
-        program that captures or logs adds to it are read. Without any input, only what waits in the spool is sent.""")
-    site: str = common.SITE(default="", shown=False).about("""Name of this site, unique in the fleet. Required
-        unless --join is given.""")
+    inputs: list[str] = common.INPUT(default=[]).about(f"""{common.INPUTS} A folder is followed: files that a program
+        that captures or logs adds to it are read. Without any input, only what waits in the spool is sent.""")
+    site: str = common.SITE(default="", shown=False).about("""Name of this site, unique in the fleet. Required unless
+        --join is given.""")
     join: str | None = opt(
         "TOKEN", panel="Link", brief="The token that `superhosts site enroll` printed, as @FILE."
-    ).about("""Join a fleet with the token that `superhosts site enroll` printed: it has the hub's address, the name
-        and key of the site, and the sketch key. A token is a secret: other users see the options of a command, so
-        write @FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, readable by its
-        owner alone.""")
+    ).about("""Join a fleet with the token that `superhosts site enroll` printed: it has the hub's address, the name and
+        key of the site, and the sketch key. A token is a secret: other users see the options of a command, so write
+        @FILE, or set the variable SUPERHOSTS_EDGE_JOIN. Its parts are kept in the spool, readable by its owner
+        alone.""")
     output: list[str] = common.OUTPUT(panel="Results").about(f"""Also report this site's own super hosts, in FILE:
         {common.ENDLESS_OUTPUT}""")
+    tls_ca: Path | None = common.TLS_CA(setting=True)
+    tls_cert: Path | None = common.TLS_CERT(setting=True)
+    tls_key: Path | None = common.TLS_KEY(setting=True)
     spool: Path = opt("DIR", Path("superhosts-spool")).about("Where sketches wait until the hub has acknowledged them.")
     spool_cap: str = common.SPOOL_CAP
     to: str | None = common.TO
@@ -76,26 +78,22 @@ class WayInOptions(Options, panel="Link"):
         "Where the embedded broker listens."
     )
     nats: str | None = common.NATS.about("Use this NATS server instead of starting the embedded broker.")
-    from_folder: str | None = opt("DIR", name="--from").about("""Take sketches from a folder or from
-        s3://BUCKET/PREFIX (edge --to), without a broker.""")
-    broker_cap: str | None = opt("SIZE", shown=BROKER_CAP).about("""Most disk space for sketches in transit, in the
+    from_folder: str | None = opt("DIR", name="--from").about("""Take sketches from a folder or from s3://BUCKET/PREFIX
+        (edge --to), without a broker.""")
+    broker_cap: str | None = setting("SIZE", shown=BROKER_CAP).about("""Most disk space for sketches in transit, in the
         embedded broker or in the stream of your own server.""")
-    quota_bytes: str = opt("SIZE", "4GiB").about("""Most bytes that one site may send in a minute. What is more
+    quota_bytes: str = setting("SIZE", "4GiB").about("""Most bytes that one site may send in a minute. What is more
         waits, and other sites are not affected.""")
-    quota_sketches: str = opt("COUNT", "1000").about("""Most sketches that one site may send in a minute. What is
+    quota_sketches: str = setting("COUNT", "1000").about("""Most sketches that one site may send in a minute. What is
         more waits.""")
 
 
 class HubWindowOptions(Options, panel="Windows"):
-    window: str | None = common.WINDOW(
-        default=None, shown="whatever windows the edges send"
-    ).about("""Length of the windows, like 5m. Sketches of other windows are refused. Without --slide it is the
-        --window of the edges.""")
-    slide: str | None = common.SLIDE(
-        shown="none: the windows are those that the edges send"
-    ).about("""The --slide of the edges, like 30s: with every pane of this length that they send, a window ends that
-        has what all sites saw in the last --window. Memory: up to one sketch for each slide of a window, and three
-        more.""")
+    window: str | None = common.WINDOW(default=None, shown="whatever windows the edges send").about("""Length of the
+        windows, like 5m. Sketches of other windows are refused. Without --slide it is the --window of the edges.""")
+    slide: str | None = common.SLIDE(shown="none: the windows are those that the edges send").about("""The --slide of
+        the edges, like 30s: with every pane of this length that they send, a window ends that has what all sites saw in
+        the last --window. Memory: up to one sketch for each slide of a window, and three more.""")
     grace: str = common.GRACE(default="60s").about("""Longest wait for the other sites after the first sketch of a
         window has arrived.""")
     late: str = opt("DURATION", "1d").about("How long a late sketch re-opens its window (longer with --archive).")
@@ -109,13 +107,13 @@ class ArchiveOptions(Options, panel="Archive"):
 
 
 class UpstreamOptions(Options, panel="Upstream hub"):
-    to: str | None = common.TO.about("""Send unions as files to a folder, or to s3://BUCKET/PREFIX, that the
-        upstream hub reads with --from.""")
+    to: str | None = common.TO.about("""Send unions as files to a folder, or to s3://BUCKET/PREFIX, that the upstream
+        hub reads with --from.""")
     up: str | None = opt("URL").about("Send unions to the NATS server of an upstream hub.")
-    up_nkey: Path | None = opt("FILE").about("File with this hub's nkey seed at the upstream hub.")
-    up_ca: Path | None = opt("FILE").about("Like --tls-ca, for the upstream hub.")
-    up_cert: Path | None = opt("FILE").about("Like --tls-cert, for the upstream hub.")
-    up_key: Path | None = opt("FILE").about("Like --tls-key, for the upstream hub.")
+    up_nkey: Path | None = setting("FILE").about("File with this hub's nkey seed at the upstream hub.")
+    up_ca: Path | None = setting("FILE").about("Like --tls-ca, for the upstream hub.")
+    up_cert: Path | None = setting("FILE").about("Like --tls-cert, for the upstream hub.")
+    up_key: Path | None = setting("FILE").about("Like --tls-key, for the upstream hub.")
     spool_cap: str = common.SPOOL_CAP
 
 
@@ -147,20 +145,18 @@ class Hub(
         superhosts hub --sites ams,fra,nyc --archive archive --web :8105
     """
 
-    settings: ClassVar = common.SETTINGS
     first: ClassVar = (
         *("sites", "from_folder", "listen", "state", "threshold", "top", "alerts", "archive", "json", "output", "web"),
         *("metrics", "config"),
     )
     nkey: Path | None = common.NKEY.about("File with the hub's nkey seed for your own server (--nats).")
-    tls_ca: Path | None = common.TLS_CA.about("""Certificate of the authority that signed the certificates of the
-        sites (mutual TLS); with --nats, that of the server.""")
+    tls_ca: Path | None = common.TLS_CA.about("""Certificate of the authority that signed the certificates of the sites
+        (mutual TLS); with --nats, that of the server.""")
     tls_cert: Path | None = common.TLS_CERT.about("Certificate of the embedded broker; with --nats, this hub's own.")
     state: Path = common.STATE
     site: str = common.SITE(default="hub").about("Name of this hub, in its archive and at the upstream hub.")
-    sites: list[str] = opt("LIST", [], shown="those of the last 12 windows", offers=ENROLLED).about(
-        "Sites to wait for, like ams,fra,nyc."
-    )
+    sites: list[str] = opt("LIST", [], shown="those of the last 12 windows", offers=ENROLLED).about("""Sites to wait
+        for, like ams,fra,nyc.""")
 
 
 SITE_NAME = arg("SITE", offers=ENROLLED).about("Name of the site, as its edge gives it with --site.")
@@ -171,12 +167,10 @@ class TokenOptions(Options):
 
     site: str = SITE_NAME
     state: Path = common.STATE
-    address: str | None = opt(
-        "URL", shown="the last one given, or where the hub listens"
-    ).about("""Address under which edges reach the hub, like tls://hub.example:4222. It is remembered for the next
-        site.""")
-    tls_ca: Path | None = common.TLS_CA.about("""Certificate of the authority that signed the hub's certificate; it
-        is remembered, too.""")
+    address: str | None = opt("URL", shown="the last one given, or where the hub listens").about("""Address under which
+        edges reach the hub, like tls://hub.example:4222. It is remembered for the next site.""")
+    tls_ca: Path | None = common.TLS_CA.about("""Certificate of the authority that signed the hub's certificate; it is
+        remembered, too.""")
     key_file: Path | None = common.KEY_FILE.about("The key file of the hub, if it has one.")
 
 
@@ -249,8 +243,8 @@ class PlaceOptions(Options, panel="Cluster"):
     workers: int | None = opt("COUNT", shown="one for each core").about("Worker processes of --local-cluster.")
     work: Path | None = opt("DIR", shown="SAVE.work").about("Folder for intermediate results; all workers must see it.")
     keep_work: bool = flag().about("Keep the intermediate results.")
-    task_size: str | None = opt("SIZE", shown="by the number of workers").about("""Size of the captures that one
-        task reads, like 1GiB.""")
+    task_size: str | None = opt("SIZE", shown="by the number of workers").about("""Size of the captures that one task
+        reads, like 1GiB.""")
 
 
 class Batch(PlaceOptions, common.TrafficOptions, common.WantedOptions, common.ResultOptions, common.CubeOptions):

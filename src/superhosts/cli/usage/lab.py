@@ -28,7 +28,7 @@ class Plan(Options):
     threshold: float = common.THRESHOLD
     memory: str | None = common.MEMORY(
         default=None, shown=f"{defaults.MEMORY}; with --error the least that suffices"
-    ).about("""Memory of one cube.""")
+    ).about("Memory of one cube.")
     error: str | None = common.ERROR
     key_bits: int = opt("BITS", 32, offers=("32", "64", "128")).about("Bits of a host: 32, 64 or 128.")
     json: bool = common.JSON_OBJECT
@@ -53,8 +53,8 @@ class Calibrate(common.TrafficOptions):
     exact: str | None = common.EXACT
     ipv4_prefix: int = common.IPV4_PREFIX
     ipv6_prefix: int = common.IPV6_PREFIX
-    key_file: Path | None = common.KEY_FILE.about("""File with the secret key. Without it SUPERHOSTS_KEY counts,
-        else the public key.""")
+    key_file: Path | None = common.KEY_FILE.about("""File with the secret key. Without it SUPERHOSTS_KEY counts, else
+        the public key.""")
     device: str = common.DEVICE
     plot: Path | None = common.PLOT
     json: bool = common.JSON_OBJECT
@@ -89,8 +89,8 @@ class Compare(SyntheticOptions, common.TableInputOptions, common.ResultOptions):
     special: str = common.SPECIAL(panel="Captures")
     window: str = common.WINDOW_OR_ALL(panel="Captures")
     map: str | None = common.MAP.about(f"{common.ENDS} {common.PLACES}")  # of pairs and times alone
-    detector: list[str] = opt("LIST", [], shown="all", offers=ENTRANTS).about(f"""Only these, of
-        {", ".join(ENTRANTS)}. A class of your own: module:Class.""")
+    detector: list[str] = opt("LIST", [], shown="all", offers=ENTRANTS).about(f"""Only these, of {", ".join(ENTRANTS)}.
+        A class of your own: module:Class.""")
     threshold: float = common.THRESHOLD
     memory: list[str] = common.MEMORY(default=[], check=split_sizes, shown="as each paper sets it").about(
         "Memory of each detector. Several, as in 1MiB,4MiB,16MiB, compare them at each."
@@ -120,8 +120,8 @@ class Synth(Options):
     seed: int = common.SEED
     family: str = opt("FAMILY", "4").about("Address family: 4, 6 or both (one third IPv6).")
     window: str = common.WINDOW
-    truth_min: str = opt("COUNT", "100", check=parse_count).about("""Hosts of the answer: those with at least this
-        many peers.""")
+    truth_min: str = opt("COUNT", "100", check=parse_count).about("""Hosts of the answer: those with at least this many
+        peers.""")
     ipv4_prefix: int = common.IPV4_PREFIX
     ipv6_prefix: int = common.IPV6_PREFIX
     force: bool = common.FORCE.about("Overwrite OUT and its answer, whoever wrote them, without asking.")

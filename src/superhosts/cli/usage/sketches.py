@@ -12,13 +12,12 @@ from superhosts.errors import UsageError
 
 
 class OnlyOptions(Options, panel="Filters"):
-    site: list[str] = opt("LIST", [], offers="superhosts.cli._sketches:sites_of_sketches").about(
-        "Only sketches of these sites, like ams,fra."
-    )
+    site: list[str] = opt("LIST", [], offers="superhosts.cli._sketches:sites_of_sketches").about("""Only sketches of
+        these sites, like ams,fra.""")
     prefix: list[str] = opt("LIST", [], check=list).about("Only hosts in these prefixes, or in those of @FILE.")
     side: list[str] = opt("LIST", [], offers=common.SIDES).about("Only hosts of this side: inner or outer.")
-    direction: list[str] = common.DIRECTION(default=[]).about("""Only numbers of these packets: any, out (sent by
-        the host) or in; or of contacts: opened, answered, unanswered, and with -in at the end those that the peer
+    direction: list[str] = common.DIRECTION(default=[]).about("""Only numbers of these packets: any, out (sent by the
+        host) or in; or of contacts: opened, answered, unanswered, and with -in at the end those that the peer
         opened.""")
 
 
@@ -34,8 +33,8 @@ class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.Wanted
     """
 
     union: bool = flag().about("Merge all files first: a longer window, or more sites.")
-    window: str | None = common.WINDOW(default=None).about("""Merge the sketches within windows of this length: 1h,
-        30d; not shorter than theirs.""")
+    window: str | None = common.WINDOW(default=None).about("""Merge the sketches within windows of this length: 1h, 30d;
+        not shorter than theirs.""")
     plot: Path | None = common.PLOT
     fail_on_find: bool = common.FAIL_ON_FIND
     local_time: bool = common.LOCAL_TIME
@@ -53,8 +52,8 @@ class Web(common.ScanWantedOptions, common.NamesOptions, common.DashboardOptions
     """
 
     folder: Path = arg("DIR").about("Folder of saved sketches, with all folders in it.")
-    web: str = opt("HOST:PORT", "127.0.0.1:8105", check=parse_place, old="--listen").about("""Where browsers find
-        it. At an address that others reach, like 0.0.0.0:8105, a token is asked for.""")
+    web: str = opt("HOST:PORT", "127.0.0.1:8105", check=parse_place, old="--listen").about("""Where browsers find it. At
+        an address that others reach, like 0.0.0.0:8105, a token is asked for.""")
     alerts: Path | None = common.KEPT_ALERTS
     key_file: Path | None = common.SKETCH_KEY_FILE
     log_format: str = common.LOG_FORMAT

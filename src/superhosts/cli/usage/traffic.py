@@ -36,13 +36,12 @@ class Scan(common.ScanTrafficOptions, common.ScanWantedOptions, common.ScanResul
         superhosts scan netflow://0.0.0.0:2055 --inner 10.0.0.0/8
     """
 
-    settings: ClassVar = (*common.SETTINGS, "grace")
     first: ClassVar = (
         *("inputs", "inner", "threshold", "top", "window", "evidence", "alerts", "save", "output", "json", "config"),
     )
     inputs: list[str] = common.INPUT
-    grace: str = common.LIVE_GRACE.about("""How long after its end a window of a pipe stays open for packets that
-        are late.""")
+    grace: str = common.LIVE_GRACE.about("""How long after its end a window of a pipe stays open for packets that are
+        late.""")
     site: str = common.SITE
     save: Path | None = common.SAVE
     fail_on_find: bool = common.FAIL_ON_FIND
@@ -77,14 +76,13 @@ class Watch(
         superhosts watch live:eth0 --inner private --save sketches --web :8105
     """
 
-    settings: ClassVar = (*common.SETTINGS, "grace", "site")
     first: ClassVar = (
         *("inputs", "inner", "threshold", "top", "window", "evidence", "alerts", "save", "output", "json", "web"),
         *("metrics", "config"),
     )
     inputs: list[str] = common.INPUT.about(f"{common.INPUTS} A folder is followed, as new files come.")
     refresh: str = common.REFRESH
-    site: str = common.SITE
+    site: str = common.SITE(setting=True)
     save: Path | None = common.SAVE
     counters: str | None = common.COUNTERS
     quiet: bool = common.QUIET
@@ -132,17 +130,17 @@ class Rows(common.TrafficOptions, common.ScanWantedOptions, common.PairCubeOptio
         f"Format of the rows that are read: {common.either(ROW_FORMATS)}."
     )
     window: str = common.WINDOW_OR_ALL(default="all")
-    schema: str = opt("TEXT", "").about("""Names of the columns that are read, in order: 'src, dst, time'. For CSV
-        and TabSeparated, which lack them.""")
+    schema: str = opt("TEXT", "").about("""Names of the columns that are read, in order: 'src, dst, time'. For CSV and
+        TabSeparated, which lack them.""")
     out: str | None = opt(
         "NAME", check=one_of(*ROW_FORMATS), shown="as --format; JSONEachRow for ArrowStream", offers=ROW_FORMATS
-    ).about("""Format of the rows that are written, one of those of --format.""")
+    ).about("Format of the rows that are written, one of those of --format.")
     columns: list[str] = opt(
         "LIST",
         [],
         shown="all",
         offers=("host", "peers", "peers_low", "peers_high", "family", "exact", "window_start", "window_end"),
-    ).about("""Columns that are written, in this order, like host,peers.""")
+    ).about("Columns that are written, in this order, like host,peers.")
     chunks: bool = flag().about("""A line with the number of rows is before each chunk of them, an Arrow stream
         (send_chunk_header of ClickHouse). Source and destination are arrays, and the answer to a chunk is written
         before the next is read.""")
