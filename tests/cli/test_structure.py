@@ -149,6 +149,22 @@ def test_a_setting_and_an_old_name_still_work_with_a_warning(run, tmp_path, monk
     assert "SUPERHOSTS_WEB_LISTEN is called SUPERHOSTS_WEB_WEB now" in said
 
 
+def test_a_variable_that_names_no_option_of_the_command_is_told(run, tmp_path, monkeypatch) -> None:
+    """Empty ones do not count, nor those of other commands and those that Kubernetes makes of a service `web`."""
+    right = ("WEB_LABELS", "WEB_PORT", "WEB_PORT_80_TCP", "WEB_SERVICE_HOST", "SCAN_WINDW", "WEBB_TOP", "KEY")
+    for name in (*right, "WEB_LABLES", "WEB_FOLDER", "WEB_WIDTH"):
+        monkeypatch.setenv(f"SUPERHOSTS_{name}", str(tmp_path))
+    monkeypatch.setenv("SUPERHOSTS_WEB_WIDTH", "")
+    said = run("web", tmp_path / "none", "--log-format", "text").err
+    assert re.findall("warning: (SUPERHOSTS_.*)", said) == [
+        "SUPERHOSTS_WEB_FOLDER: web has no such option; superhosts web --help lists them",
+        "SUPERHOSTS_WEB_LABLES: web has no such option; is it SUPERHOSTS_WEB_LABELS?",
+    ]
+    monkeypatch.setenv("SUPERHOSTS_SITE_LIST_STAT", "x")  # a command of two words
+    said = run("site", "list", "--state", tmp_path).err
+    assert "SUPERHOSTS_SITE_LIST_STAT: site list has no such option; is it SUPERHOSTS_SITE_LIST_STATE?" in said
+
+
 def test_no_two_options_of_a_command_share_a_name() -> None:
     for name, command in parsed_commands().items():
         names = [word for parameter in command.params for word in parameter.opts]

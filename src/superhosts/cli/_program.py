@@ -39,6 +39,7 @@ from superhosts.output.streams import silence_stdout
 SETTINGS = "Settings of the configuration file"
 ALL = "superhosts.help-all"  # in the context, if the whole help is wanted
 EXAMPLES = 4  # on the first screen
+OF_KUBERNETES = re.compile(r"(SERVICE|PORT)(_|$)")  # what it adds to SUPERHOSTS_HUB_ for a service superhosts-hub
 
 
 class Option(click.Option):
@@ -249,13 +250,26 @@ class Command(click.Command):
             raise UsageError(error.format_message()) from None
 
     def invoke(self, ctx: click.Context) -> None:
-        _run(self._entry, self.options(**ctx.params), self.outdated(ctx))
+        _run(self._entry, self.options(**ctx.params), [*self.outdated(ctx), *self._misspelled(ctx)])
 
     def outdated(self, ctx: click.Context) -> list[str]:
         """Return what to write instead of the options that were given and are on their way out."""
         hidden = [each for each in self.params if each.hidden]
         given = [each for each in hidden if ctx.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE]
         return [*self._renames, *(_way_out(ctx, each) for each in given)]
+
+    def _misspelled(self, ctx: click.Context) -> Iterator[str]:
+        """Yield what is wrong with variables that begin like those of this command and name none of its options."""
+        prefix, command = f"{ctx.auto_envvar_prefix}_", ctx.command_path.partition(" ")[2]
+        known = [str(each.name).upper() for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        old = [each.envvar for each in self.params]
+        for variable in sorted(each for each, value in os.environ.items() if each.startswith(prefix) and value):
+            name = variable.removeprefix(prefix)
+            if name in known or variable in old or OF_KUBERNETES.match(name):
+                continue
+            near = difflib.get_close_matches(name, known, 1)
+            way = f"is it {prefix}{near[0]}?" if near else f"superhosts {command} --help lists them"
+            yield f"{variable}: {command} has no such option; {way}"
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         arguments = [each for each in self.params if isinstance(each, click.Argument)]
