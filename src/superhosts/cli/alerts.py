@@ -68,7 +68,7 @@ def alerts_show(options: AlertsShow) -> None:
 
 
 def alerts_mute(options: AlertsMute) -> None:
-    rule = check_name(options.rule) if options.rule is not None else ""
+    rule = check_name(options.rule, "--rule") if options.rule is not None else ""
     whose = f"{options.host}{f', rule {rule}' if rule else ''}"
     is_new = not options.file.exists()
     with closing(AlertStore(options.file, must_exist=options.off)) as store:

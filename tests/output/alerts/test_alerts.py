@@ -234,8 +234,8 @@ def test_a_rule_may_be_about_a_pattern() -> None:
     assert run(machine_of(rule), [[server], [row()], [with_peers()]]) == []
     events = run(machine_of(rule), [[server], [scan], [server], [scan]])
     assert [(event["event"], event["pattern"]) for event in events] == [("opened", "horizontal scan")]
-    with pytest.raises(UsageError, match="rule many-peers: unknown pattern 'sweep'; use "):
-        Rule(patterns=["sweep"])
+    with pytest.raises(UsageError, match="file: rule 1: unknown pattern 'sweep'; use "):
+        rules_of([{"patterns": ["sweep"]}], "file")
 
 
 def test_wrong_lines_are_named(tmp_path: Path) -> None:
@@ -363,8 +363,8 @@ def test_rules_that_make_no_sense() -> None:
         ("prefixes", {"10.0.0.0/8": 0}, "must be at least 1"),
     ]
     for name, value, said in wrong:
-        with pytest.raises(UsageError, match=said):
-            Rule(**{name: value})
+        with pytest.raises(UsageError, match=rf"^file: rule 1: (?!rule).*{said}"):  # which names the rule once
+            rules_of([{name: value}], "file")
 
 
 # The file

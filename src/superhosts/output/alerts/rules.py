@@ -105,23 +105,23 @@ class Rule:
         known = {"side": SIDES, "direction": (*DIRECTIONS, *CONTACT_DIRECTIONS), "counts": COUNTS}
         for name, values in known.items():
             if getattr(self, name) not in values:
-                raise UsageError(f"rule {self.name}: {name} {getattr(self, name)!r}: one of {', '.join(values)}")
+                raise UsageError(f"{name} {getattr(self, name)!r}: one of {', '.join(values)}")
         check_name(self.name)
         for pattern in self.patterns:
             if pattern not in NAMES:
-                raise UsageError(f"rule {self.name}: unknown pattern {pattern!r}; use {', '.join(NAMES)}")
+                raise UsageError(f"unknown pattern {pattern!r}; use {', '.join(NAMES)}")
         for name, least in (("threshold", 1), ("grown", 1.1), ("quiet", 1), ("times_usual", 1)):
             value = getattr(self, name)
             if value is not None and not value >= least:
-                raise UsageError(f"rule {self.name}: {name} {value}: must be at least {least}")
+                raise UsageError(f"{name} {value}: must be at least {least}")
         for prefix, threshold in self.prefixes.items():
             if not threshold >= 1:
-                raise UsageError(f"rule {self.name}: threshold {threshold} of {prefix}: must be at least 1")
+                raise UsageError(f"threshold {threshold} of {prefix}: must be at least 1")
         _ = self._networks
 
     @cached_property
     def _networks(self) -> Sequence[tuple[Network, float]]:
-        found = [(as_network(prefix, f"rule {self.name}"), float(least)) for prefix, least in self.prefixes.items()]
+        found = [(as_network(prefix, "prefixes"), float(least)) for prefix, least in self.prefixes.items()]
         return sorted(found, key=lambda each: -each[0].prefixlen)
 
     @property
@@ -148,9 +148,9 @@ class Rule:
         return self.threshold
 
 
-def check_name(name: str) -> str:
+def check_name(name: str, place: str = "name") -> str:
     if not NAME.fullmatch(name):
-        raise UsageError(f"rule {name!r}: a name has 1 to 63 of a-z, 0-9, dot, - and _")
+        raise UsageError(f"{place} {name!r}: a name has 1 to 63 of a-z, 0-9, dot, - and _")
     return name
 
 
