@@ -284,6 +284,13 @@ def test_every_mistake_of_many_in_one_file_is_found(run: Run, tmp_path: Path, mo
         assert missed == [], (command, said)
 
 
+def test_a_key_for_all_commands_that_is_wrong_is_named_once(run: Run, tmp_path: Path) -> None:
+    file = written(tmp_path, "# all\nlabels = 'none.csv'\nmemory = '1B'\n[scan]\n[watch]\n[hub]\nmemory = '2B'\n")
+    lines = [line.removeprefix(f"superhosts: {file}: ") for line in run("config", "check", file).err.splitlines()]
+    assert lines[0] == "line 2: [scan], [watch], [hub]: --labels none.csv: cannot be read: No such file or directory"
+    assert [line.partition("memory ")[0] for line in lines[1:]] == ["line 3: [scan], [watch]: ", "line 7: [hub]: "]
+
+
 def test_a_run_refuses_what_the_check_refuses(run: Run, tmp_path: Path) -> None:
     """The same words, whether a file is checked or used; and what a file may hold for a hub alone is all right."""
     for text in ("inner = ['10.0.0.0/33']", "ipv4-prefix = 33", "memory = '1B'", "quiet = true\nverbose = true"):

@@ -43,7 +43,7 @@ class ConfigError(UsageError):
     """What is wrong at one place of a file: a key (hub.state), a table (hub), a rule or its key (rule 2.threshold)."""
 
     def __init__(self, config: Config, place: str, shown: str, problem: str) -> None:
-        self.place, self.shown = place, shown
+        self.place, self.shown, self.problem = place, shown, problem
         self.line = config.lines.get(place) or config.lines.get(place.rpartition(".")[0]) or 0
         super().__init__(f"{config.path}: {f'line {self.line}: ' if self.line else ''}{shown}: {problem}")
 

@@ -101,14 +101,23 @@ def config_check(options: ConfigCheck) -> None:
         if name in own:
             problems += _refused(command, config, rules, found, bad)
     problems += wrong
-    said = {(each.place, each.shown): each for each in reversed(problems)}  # once what is wrong for all commands
-    in_order = sorted(said.values(), key=lambda each: each.line)
+    in_order = sorted(_merged(config, problems), key=lambda each: each.line)
     for each in in_order[:-1]:
         say_error(each)
     if in_order:
         raise in_order[-1]
     values = sum(len(config.tables.get(name, ())) for name in COMMANDS) + len(config.common)
     say(f"{options.file}: {counted(values, 'value')} and {counted(len(rules), 'rule')}, all right")
+
+
+def _merged(config: Config, problems: Sequence[ConfigError]) -> Iterator[ConfigError]:
+    """Yield once what is wrong for several commands, with all that refuse it: [scan], [hub]."""
+    first = {(each.place, each.shown): each for each in reversed(problems)}  # words may differ between commands
+    shown: dict[tuple[str, str], list[str]] = {}
+    for each in reversed(first.values()):
+        shown.setdefault((each.place, each.problem), []).append(each.shown)
+    for (place, problem), names in shown.items():
+        yield ConfigError(config, place, ", ".join(names), problem)
 
 
 def _rules(config: Config) -> tuple[dict[str, Mapping[str, Any]], list[ConfigError]]:
