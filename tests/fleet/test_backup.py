@@ -137,6 +137,18 @@ def test_the_command(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "other.tar").exists()
 
 
+def test_sites_that_are_enrolled_before_the_hub_has_run_are_copied(run: Run, tmp_path: Path) -> None:
+    assert run("site", "enroll", "ams", "--state", tmp_path / "state").status == 0
+    ended = run("backup", tmp_path / "hub.tar", "--state", tmp_path / "state")
+    assert (ended.status, "hub.tar: 0 windows, 1 file," in ended.err) == (0, True), ended.err
+    listed = [
+        run("site", "list", "--json", "--state", folder).rows
+        for folder in (tmp_path / "state", restore(tmp_path / "hub.tar", tmp_path / "found"))
+    ]
+    assert listed[0] == listed[1]
+    assert [row["site"] for row in listed[1]] == ["ams"]
+
+
 def test_a_file_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path, grace=3600.0)
     send(node, "ams", 0)

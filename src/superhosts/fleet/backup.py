@@ -39,7 +39,7 @@ class Saved(NamedTuple):
 
 def save_state(state: Path, target: Path, alerts: Path | None = None) -> Saved:
     """Copy the state of a hub, and the file of its alerts, to a tar file that only its owner can read."""
-    if not (state / "windows").is_dir():
+    if not any(path.exists() for path in (state / "windows", state / "broker" / "sites.json")):
         raise UsageError(f"--state {state}: not the state of a hub")
     if alerts is not None and not alerts.is_file():
         raise UsageError(f"--alerts {alerts}: no such file")
@@ -66,7 +66,7 @@ def _copy_all(state: Path, folder: Path) -> int:
     _copy([state / DATABASE], folder)
     windows = []
     (folder / "windows").mkdir()
-    for window in sorted(path for path in (state / "windows").iterdir() if parse_window_name(path.name)):
+    for window in sorted(path for path in (state / "windows").glob("*") if parse_window_name(path.name)):
         target = folder / "windows" / window.name
         with contextlib.suppress(FileNotFoundError):
             _copy(list(window.iterdir()), target)
