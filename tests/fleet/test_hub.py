@@ -374,6 +374,19 @@ def test_a_window_taken_back_is_said_and_not_retired_before_its_sketch_is_in(tmp
     assert "20261114T120000Z-5m: restored from the archive for a sketch of fra" in node.said
 
 
+def test_a_sketch_that_rots_on_the_hubs_disk_is_left_out_and_said(tmp_path: Path):
+    node = Node(tmp_path, grace=0.0)
+    sketches = three()
+    node.send_all(*sketches)
+    damage(next(node.store.folder(KEY).glob("*-fra-*.cube")), -40)  # which the checksum alone shows
+    node = Node(tmp_path, grace=0.0)  # what this process has checked itself is not checked again
+    node.hub.step()
+    assert node.hub.counters.damaged == 1
+    assert content(node.union(0)) == content(union_of(sketches[0], sketches[2]))
+    assert node.reports[0].sites == ["ams", "nyc"]
+    assert any("LEFT OUT" in line and "-fra-" in line for line in node.said)
+
+
 def test_a_sites_sketch_that_rots_after_the_first_report_does_not_stop_the_next(tmp_path: Path):
     node = Node(tmp_path, grace=0.0)
     sketches = three()
