@@ -274,6 +274,28 @@ def test_files_and_scans_without_grace_have_no_empty_windows(tmp_path: Path, pip
 # Several inputs
 
 
+@pytest.mark.slow
+def test_a_quiet_input_holds_the_others_up_for_the_grace_and_no_longer(pipe: Pipes, live: Start) -> None:
+    clock, quiet, busy = Clock(), pipe(), pipe()
+    run = live(open_capture(quiet.path), open_capture(busy.path), clock=clock, pace=NO_CLOCK)
+    quiet.send(some(1, seconds=298))
+    busy.send(some(1500, seconds=297))
+    run.read(1501)
+    clock.now += 4
+    busy.send(some(1500, window=1, seconds=2))
+    run.read(3001)
+    run.gives()  # the quiet one may still have something for the first window
+    quiet.send(some(2, seconds=299, host="10.0.0.2"))
+    run.read(3003)
+    clock.now += 24
+    busy.send(some(5, window=1, seconds=26))
+    run.read(3008)
+    run.gives()
+    clock.now += 8
+    run.gives((0, 1503))
+    assert run.scan.counters.late == 0
+
+
 def test_inputs_without_any_packet_hold_up_the_others_no_longer_either(pipe, live, tmp_path) -> None:
     (tmp_path / "empty").mkdir()
     fifo = tmp_path / "fifo"
