@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -196,6 +199,33 @@ def test_an_append_that_was_cut_by_a_kill_is_finished_or_undone(tmp_path, done, 
     after.write(report(2))
     wait_for(lambda: after.status()["waiting"] == 0, "all is written")
     assert hosts_in(path) == hosts_of(report(0), report(1), report(2))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from superhosts.core.pairs import Window
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.destination import RunKind
+from superhosts.output.files import AppendedFile, PatientFile
+from superhosts.output.report import Report
+path = Path(sys.argv[1])
+file = PatientFile(AppendedFile(path, RunKind(endless=True)), path, DeliveryOptions(queue=path.parent / "q", once=True))
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)  # the rows are written
+file.write(Report(rows=[{"host": "10.0.0.1"}], window=Window(0, 1)))
+"""
+
+
+def test_rows_are_in_the_file_once_though_the_process_was_killed_when_it_had_written_them(tmp_path: Path) -> None:
+    """The caller hands in the report again that it had not noted as done, as a hub does."""
+    path = tmp_path / "rows.jsonl"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], timeout=DEADLINE, check=False)
+    assert (killed.returncode, hosts_in(path)) == (-signal.SIGKILL, ["10.0.0.1"])
+    file = lines(path, queue=tmp_path / "q", once=True)
+    for number in (1, 2):
+        file.write(Report(rows=[{"host": f"10.0.0.{number}"}], window=Window(number - 1, number)))
+    wait_for(lambda: file.status()["waiting"] == 0, "all is written")
+    assert hosts_in(path) == ["10.0.0.1", "10.0.0.2"]
 
 
 def test_a_journal_that_cannot_be_written_is_waited_for(tmp_path: Path) -> None:
