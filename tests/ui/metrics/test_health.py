@@ -6,14 +6,23 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 import superhosts as sh
+from processes import free_port
 from superhosts.core.pairs import Window
 from superhosts.core.profile import BOUNDS, Durations
+from superhosts.errors import OutputError
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.destination import ENDLESS
+from superhosts.output.registry import open_destination
+from superhosts.output.report import Report
 from superhosts.pipeline.network import REASONS
 from superhosts.pipeline.scan import Counters
 from superhosts.ui.endpoint import STARTING, Health
 from superhosts.ui.folder import PartState, state_of
-from superhosts.ui.monitor import MOST_SITES, PREFIX, LastWindow, of_scan, of_sites, why_no_link
+from superhosts.ui.monitor import MOST_SITES, PREFIX, LastWindow, of_destinations, of_scan, of_sites, why_no_link
+from waiting import wait_for
 
 
 def test_a_loop_that_stands_still_is_dead_until_it_moves_again() -> None:
@@ -76,7 +85,7 @@ def test_a_window_that_is_reported_again_counts_once_and_an_older_one_is_not_the
     assert (last.closed, last.hosts, last.at) == (2, 4, 2000.0)
 
 
-# Readings that no command of the other tests brings about: losses of flow exports, very many sites.
+# Readings that no command of the other tests brings about: losses of flow exports, queues, very many sites.
 
 
 def by_name(reading: Iterator[Any]) -> dict[str, Any]:
@@ -100,6 +109,26 @@ def test_losses_are_told_apart_by_where_they_happened() -> None:
     assert values(found["packets_not_counted"])["late"] == 4
     assert set(values(found["packets_not_counted"])) == set(REASONS)
     assert values(found["ring_fullness_ratio"]) == {None: 0.5}
+
+
+def test_a_destination_that_is_away_shows_its_queue_and_never_its_address() -> None:
+    """The address may hold a secret."""
+    address = f"webhook+http://127.0.0.1:{free_port()}/hooks/T0KEN"
+    destination = open_destination(address, ENDLESS, DeliveryOptions(wait=0.01))
+    for number in range(2):
+        destination.write(Report(rows=[{"host": "10.0.0.7"}], window=Window(number, number + 1)))
+    wait_for(lambda: destination.status()["failures"], "an attempt fails")
+    found = by_name(of_destinations(rows=[destination]))
+    with pytest.raises(OutputError, match="2 reports NOT DELIVERED"):
+        destination.close()
+    names = ("queued", "queued_bytes", "failed", "sent", "dropped")
+    queued, size, failed, sent, dropped = (values(found[f"destination_{name}"])["rows"] for name in names)
+    assert (queued, sent, dropped) == (2, 0, 0)
+    assert size > 0 < failed
+    assert {"purpose": "rows", "kind": "webhook+http", "number": "1"} in [
+        sample.labels for sample in found["destination_queued"].samples
+    ]
+    assert "T0KEN" not in repr([metric.samples for metric in found.values()])
 
 
 def test_the_sites_of_a_hub_that_anybody_may_send_to_are_bounded() -> None:
