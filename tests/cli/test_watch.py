@@ -32,6 +32,14 @@ def test_without_a_terminal_it_is_a_scan(run: Run, tmp_path: Path) -> None:
     assert run("watch", path, *OPTIONS).out.count("10.0.0.7") == 3
 
 
+def test_results_are_appended_and_saved(run: Run, tmp_path: Path) -> None:
+    path, rows = str(write(tmp_path / "a.pcap", three_windows())), tmp_path / "rows.jsonl"
+    for _ in range(2):
+        assert run("watch", path, *OPTIONS, "--output", rows, "--save", tmp_path / "saved").status == 0
+    assert len(rows.read_text().splitlines()) == 10
+    assert len(list((tmp_path / "saved").rglob("*.cube"))) == 3
+
+
 def test_asking_for_the_open_window_changes_nothing(tmp_path: Path) -> None:
     """Of every step, and with a memory that the pairs outgrow."""
     path = write(tmp_path / "a.pcap", three_windows())
