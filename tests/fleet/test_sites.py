@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -40,6 +42,7 @@ from superhosts.core.units import SECOND
 from superhosts.fleet.clock import TimeSource
 from superhosts.fleet.filelink import FileReceiver
 from superhosts.fleet.names import SketchId
+from superhosts.fleet.nats import messages
 from superhosts.fleet.nats.assembly import Patience
 from superhosts.fleet.nats.broker import Broker
 from superhosts.fleet.nats.credentials import NatsOptions
@@ -389,6 +392,22 @@ def test_files_of_a_site_over_its_quota_wait_in_the_folder(tmp_path: Path, clock
     assert taken == [[2, 0], [0, 0], [0, 0]]
     assert (roster.status()["ams"]["slowed"], "fra" in roster.status()) == (2, False)
     assert node.intake.counters.accepted == 5
+
+
+@pytest.mark.slow
+def test_a_site_with_a_wrong_clock_is_named_in_the_log_the_status_and_the_list(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(messages, "time", SimpleNamespace(time_ns=lambda: time.time_ns() - 9000 * SECOND))
+    hub, link = make_hub(tmp_path, sites=("ams",))
+    with ending(hub):
+        hub.start().wait_ready()
+        sender = NatsSender(NatsOptions(link[1], timing=QUICK), "ams", print, ask_every=0.1)
+        with running(sender.run, make_spool(tmp_path / "spool", "ams")):
+            wait_for(lambda: status_of(tmp_path / "hub").get("trouble", {}).get("clocks"), "the status names the site")
+        (ahead,) = status_of(tmp_path / "hub")["trouble"]["clocks"].values()
+        assert -9100 < ahead <= -9000
+        assert "CLOCK OF ams: 9,000 s behind this hub's" in hub.words
+        assert "the clock of ams is 2.5 h behind the hub's" in process("site", "list", "--state", tmp_path / "hub").err
+        assert hub.end() == 0
 
 
 @pytest.mark.slow
