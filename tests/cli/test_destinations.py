@@ -10,7 +10,7 @@ import pytest
 
 from commands import Run
 from fleets import make_sketch, write_parcel
-from processes import COMMON, ending, free_port, make_hub_on_files, rows, status_of
+from processes import COMMON, ending, free_port, make_edge, make_hub_on_files, rows, status_of
 from queues import waiting_in
 from receivers import Receiver
 from superhosts.pipeline.settings import Settings
@@ -53,6 +53,21 @@ def test_the_next_scan_sends_what_waits_on_disk(run: Run, scan: list[Any], tmp_p
     assert hosts_in(got) == ["10.0.0.7", "10.0.0.8"] * 2
     ids = [each["headers"]["webhook-id"] for each in got]
     assert ids[:2] == ids[2:]  # the same capture again: a receiver may drop it
+
+
+@pytest.mark.slow
+def test_an_edge_sends_its_own_rows(tmp_path: Path) -> None:
+    capture = write(tmp_path / "a.pcap", talk("10.0.0.7", 50) + talk("10.0.0.8", 60, NOON + 5 * MINUTES))
+    with Receiver("http") as receiver:
+        outputs = ["-o", f"webhook+http://127.0.0.1:{receiver.port}/", "-t", "20", "--window", "5m"]
+        edge = make_edge(tmp_path, "ams", ["--to", str(tmp_path / "link")], str(capture), *outputs)
+        with ending(edge):
+            edge.start()
+            got = receiver.wait(2)
+            edge.end()
+    assert hosts_in(got) == ["10.0.0.7", "10.0.0.8"]
+    assert {json.loads(each["body"])["site"] for each in got} == {"ams"}
+    assert list(json.loads((tmp_path / "spool-ams" / "status.json").read_text())["outputs"]) != []
 
 
 def test_missing_packages_are_named(run: Run, scan: list[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
