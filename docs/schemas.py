@@ -56,7 +56,13 @@ def config_schema() -> dict[str, Any]:
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "additionalProperties": False}
+    """Return the schema of a table. A person may write _ for - in a key; editors complete those with -."""
+    others = {
+        f"^{key.replace('-', '[-_]')}$": {word: said for word, said in each.items() if word != "description"}
+        for key, each in properties.items()
+        if "-" in key
+    }
+    return {"type": "object", "properties": properties, "patternProperties": others, "additionalProperties": False}
 
 
 def _type(parameter: Any) -> dict[str, Any]:
