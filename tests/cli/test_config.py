@@ -352,7 +352,14 @@ def test_the_schema_takes_what_the_program_takes(run: Run) -> None:
     for text in [*texts, *(keys.sub(lambda key: key[0].replace("-", "_"), text) for text in texts)]:
         table = tomllib.loads(text)
         assert [each.message for each in validator.iter_errors(_without_empty(table))] == []
-    for wrong in ("windw = 1", "[scan]\njson = 1", "[edge]\nstate = 'x'", "[[rule]]\nnname = 1", "special = 'x'", "memory_total = true"):
+    for wrong in (
+        "windw = 1",
+        "[scan]\njson = 1",
+        "[edge]\nstate = 'x'",
+        "[[rule]]\nnname = 1",
+        "special = 'x'",
+        "memory_total = true",
+    ):
         assert not validator.is_valid(tomllib.loads(wrong)), wrong
 
 
