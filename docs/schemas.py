@@ -1,4 +1,4 @@
-"""JSON Schemas of rows, alert events, the dashboard's answers and the configuration file.
+"""JSON Schemas of rows, alerts and their events, the dashboard's answers and the configuration file.
 
 `python docs/schemas.py docs/reference/schemas` writes them. They follow from the types and options that the program
 declares; tests compare the files with them, and real output with the files.
@@ -17,7 +17,7 @@ from superhosts.cli import COMMANDS
 from superhosts.cli._config import COMMANDS as CONFIGURED
 from superhosts.cli._config import NEVER, RULES
 from superhosts.cli._program import Command
-from superhosts.output.alerts.machine import AlertEvent
+from superhosts.output.alerts.machine import AlertEvent, ListedAlert
 from superhosts.output.alerts.rules import Hours, Rule
 from superhosts.output.schema import Row
 from superhosts.ui.answers import ANSWERS
@@ -30,7 +30,8 @@ def schemas() -> dict[str, str]:
     from msgspec.json import schema
 
     made = {"config.schema": config_schema()}
-    types = {"row": Row, "alert": AlertEvent, **{f"api-{name}": kind for name, kind in ANSWERS.items()}}
+    types = {"row": Row, "alert": AlertEvent, "listed-alert": ListedAlert}
+    types |= {f"api-{name}": kind for name, kind in ANSWERS.items()}
     made |= {name: schema(kind) for name, kind in types.items()}
     return {f"{name}.json": json.dumps({"$schema": DIALECT, **each}, indent=1) + "\n" for name, each in made.items()}
 

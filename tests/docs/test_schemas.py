@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from superhosts.core.results import Selection
 from superhosts.fleet.report import HubReport, Reporter
 from superhosts.output.alerts.machine import AlertMachine, Policy
 from superhosts.output.alerts.rules import Rule
+from superhosts.output.alerts.store import AlertStore
 from superhosts.output.records import batches_of, make_record
 from superhosts.output.report import Report, Row
 from superhosts.ui.web.app import GET_ROUTES, POST_ROUTES
@@ -86,6 +89,31 @@ def test_events_of_the_whole_life_of_alerts() -> None:
     for event in events:
         check("alert", event)
         check("alert", make_record(event, "ams") | event)
+
+
+def test_alerts_that_are_listed(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "alerts.sqlite"
+    with closing(AlertStore(path)) as store:
+        machine = store.machine(Policy((Rule(),)))
+        facts = {
+            "pattern": "unknown",
+            "label": "lab",
+            "name": "a.example",
+            "asn": 64500,
+            "as_name": "LAB",
+            "country": "DE",
+        }
+        others = [row(f"203.0.113.{number}", 1200, **facts) for number in (7, 8)]
+        for number, rows in enumerate(windows(SCANNER)):
+            store.take(machine, window(number), [*rows, *others[: 2 if number < 2 else 1]])
+        store.mute("203.0.113.7", "", time.time() + 3600, "known")
+    found = [run("alerts", *words).rows for words in (("list", path, "--all", "--json"), ("export", path))]
+    found.append(run("alerts", "show", path, "203.0.113.7", "--json").rows)
+    assert [len(rows) for rows in found] == [len(found[1]), len(found[1]), 1]
+    for name in ("closed", "muted_until", "service", "country"):
+        assert {bool(each.get(name)) for each in found[1]} == {True, False}, name
+    for each in (*found[0], *found[1], *found[2]):
+        check("listed-alert", each)
 
 
 def test_answers_of_the_dashboard(tmp_path: Path) -> None:

@@ -70,12 +70,9 @@ class AlertColumns(TypedDict, total=False):
     held_back: int
 
 
-class AlertEvent(AlertColumns, total=False):
-    """An event of an alert, as receivers and files of lines get it."""
+class KnownFields(TypedDict, total=False):
+    """What rows have said of the host besides."""
 
-    kind: Required[Literal["alert"]]
-    text: Required[str]
-    closed: str
     service: str
     pattern: str
     label: str
@@ -83,8 +80,40 @@ class AlertEvent(AlertColumns, total=False):
     asn: int
     as_name: str
     country: str
+
+
+class AlertEvent(AlertColumns, KnownFields, total=False):
+    """An event of an alert, as receivers and files of lines get it."""
+
+    kind: Required[Literal["alert"]]
+    text: Required[str]
+    closed: str
     id: str  # of what is sent
     site: str
+
+
+class ListedAlert(KnownFields):
+    """An alert, open or closed, as `alerts list --json`, `alerts show --json` and `alerts export` write it."""
+
+    alert: str  # the id, as in events
+    rule: str
+    host: str | int
+    family: int | None
+    side: str
+    direction: str
+    counts: str
+    threshold: float
+    since: str
+    until: str
+    peers: int
+    peak: int
+    peak_at: str | None
+    windows: int
+    closed: str | None
+    reason: str  # empty while it is open
+    act: bool
+    muted_until: str | None
+    muted_why: str | None
 
 
 ALERT_COLUMNS = tuple(AlertColumns.__annotations__)
