@@ -337,6 +337,14 @@ def test_sketches_carry_window_site_and_counters(whole: Path) -> None:
     assert [entry["family"] for entry in second.sketch.entries] == [4, 6]
 
 
+def test_top_gives_the_largest_hosts_over_all_parts(whole: Path) -> None:
+    for window in scan(whole, threshold=None, top=2):
+        peers = [found.peers for found in window]
+        assert len(peers) == 2
+        assert peers == sorted(peers, reverse=True)
+    assert [len(window.found) for window in scan(whole, threshold=1000, top=1)] == [1, 1, 1]
+
+
 def test_a_closed_window_is_not_held(whole: Path) -> None:
     """The next window's cubes are made while the caller looks at this one: nobody else may keep it alive."""
     run = iter(scan(whole))
