@@ -250,6 +250,15 @@ def test_a_stopped_live_edge_keeps_what_it_has_seen(tmp_path: Path, said: list[s
     assert content(union_of(*map(sh.load, tmp_path.glob("*.cube")))) == content(whole.sketch)
 
 
+def test_a_jump_back_moves_the_position_to_the_windows_that_open_again(tmp_path: Path, said: list[str]):
+    edge = make_edge(tmp_path, said, Packets(1))
+    edge._position.advance(NOON + 3 * LENGTH, {})
+    scan: Any = edge._scan
+    scan.on_jump(Jump(-2 * LENGTH, Window(NOON + LENGTH, NOON + 2 * LENGTH)))
+    edge._position.close()
+    assert Position(tmp_path, ["packets"], SETTINGS.fingerprint, said.append).frontier == NOON + LENGTH
+
+
 def test_jumps_that_never_end_are_said_now_and_then(tmp_path: Path):
     said: list[str] = []
     edge = make_edge(tmp_path, said, Packets(1))
