@@ -275,6 +275,20 @@ def test_nobody_reads_to_the_end(folder: Path) -> None:
         assert err == b""
 
 
+@pytest.mark.slow
+def test_files_get_all_rows_and_sketches_though_nobody_reads_the_pipe(folder: Path, tmp_path: Path) -> None:
+    common = ["scan", folder / "three.pcap", "-q", "--detector", "exact", "-t", 1, "-w", "5s", "--json"]
+    for options in (["--output", tmp_path / "a.jsonl"], ["--save", tmp_path / "s"]):
+        with start(*common, *options) as child:
+            assert child.stdout.readline()
+            child.stdout.close()
+            assert child.wait(240) == 0
+            assert child.stderr.read() == b""
+    rows = process(*common).rows
+    assert [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()] == rows
+    assert len(list((tmp_path / "s").iterdir())) == len({row["window_start"] for row in rows})
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize("words", ["scan three.pcap -q --json", "scan three.pcap -q", "--version", "plan --flows 1M"])
 def test_standard_output_on_a_full_disk(folder: Path, words: str) -> None:
