@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from crowd import DEADLINE
 from superhosts.core.device import choose_device, run_parallel, split_evenly, start_parallel, thread_count
+from superhosts.errors import UsageError
 
 
 def test_an_interrupted_caller_waits_for_its_threads():
@@ -78,6 +79,10 @@ def test_threads_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert thread_count() == 3
     monkeypatch.setenv("SUPERHOSTS_THREADS", "")
     assert thread_count() >= 1
+    for value in ("0", "-1", "two", "1.5", "²"):
+        monkeypatch.setenv("SUPERHOSTS_THREADS", value)
+        with pytest.raises(UsageError, match=f"SUPERHOSTS_THREADS='{value}'"):
+            thread_count()
 
 
 def test_results_come_in_the_order_of_the_calls() -> None:
