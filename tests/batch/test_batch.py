@@ -20,6 +20,8 @@ import pytest
 
 import superhosts as sh
 from commands import Run, command
+from fleets import SETTINGS, make_sketch
+from hubs import union_of
 from superhosts.cli.batch import save_window as save
 from superhosts.core.pairs import Window
 from superhosts.core.results import COLUMNS
@@ -391,6 +393,18 @@ def test_records_that_somebody_has_changed_are_none(run: Run, cluster: Any, capt
     assert (again.status, again.out) == (0, first.out), again.err
     odd = [path for number, path in enumerate(changed) if number % 5 in (3, 4)]
     assert {path.name for path in work.glob(".*.json.aside")} == {f".{path.name}.aside" for path in odd}
+
+
+def test_what_is_saved_already_stays(tmp_path: Path) -> None:
+    """As in a scan, the same window and site from two runs become one sketch, and a third run changes nothing."""
+    halves = [make_sketch("ams"), make_sketch("ams", peers=900, base=9000)]
+    for half, is_merged in zip((*halves, halves[1]), (False, True, True), strict=True):
+        half.save(tmp_path / "union.cube")
+        assert (
+            save(BatchWindow(Window(0, 1), [], tmp_path / "union.cube"), tmp_path / "saved.cube", SETTINGS) is is_merged
+        )
+        (tmp_path / "union.cube").unlink()
+    assert content(sh.load(tmp_path / "saved.cube")) == content(union_of(*halves))
 
 
 def test_a_result_that_rots_before_it_is_saved_is_not_saved(tmp_path: Path) -> None:
