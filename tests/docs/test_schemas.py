@@ -61,9 +61,10 @@ def test_rows_of_scans_and_sketches(run: Run, tmp_path: Path, monkeypatch: pytes
         ("hosts", tmp_path / "saved.cube", "--top", "3", "--json", "--quiet"),
     ):
         rows += run(*words).rows
-    (explained,) = run("explain", tmp_path / "saved.cube", HOST, "--json").rows
-    assert explained.pop("columns")  # which explain alone has
-    rows += [explained, *hub_rows(tmp_path / "ams.cube")]
+    explained = run("explain", tmp_path / "saved.cube", HOST, "--json").rows
+    assert [row.pop("union", False) for row in explained] == [False, False, True]  # a mark that explain alone has
+    rows += explained
+    rows += hub_rows(tmp_path / "ams.cube")
     (batch,) = batches_of(Report(rows=rows), "ams")
     assert len(batch.records) >= 12
     assert {"evidence", "label", "counts", "filter", "sites"} <= {name for row in batch.records for name in row}
