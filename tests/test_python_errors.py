@@ -24,8 +24,8 @@ CASES: list[tuple[str, Call]] = [
     ('^direction="up": one of any, out, in', lambda f: sh.scan(f, direction=["in", "up"])),
     ("^threshold 0: must be a number of peers", lambda f: sh.scan(f, threshold=0)),
     ("^top 0: must be a number of hosts", lambda f: sh.scan(f, top=0)),
-    ("^'5x' is not a duration", lambda f: sh.scan(f, window="5x")),
-    ("^300 is not a duration; write it like '90s'", lambda f: sh.scan(f, window=300)),  # type: ignore[arg-type]
+    ("^window: '5x' is not a duration", lambda f: sh.scan(f, window="5x")),
+    ("^window: 300 is not a duration; write it like '90s'", lambda f: sh.scan(f, window=300)),  # type: ignore[arg-type]
     ("^map=5: write it like 'src=COLUMN", lambda f: sh.scan(f, map=5)),  # type: ignore[arg-type]
     ("^scan: there is no input", lambda f: sh.scan([])),
     ("^scan: int is not the name of an input", lambda f: sh.scan([f, 5])),  # type: ignore[list-item]
@@ -33,7 +33,7 @@ CASES: list[tuple[str, Call]] = [
     ("^scan: DataFrame is not the name", lambda f: sh.scan(pd.DataFrame({"src": ["x"]}))),  # type: ignore[arg-type]
     ("^scan: BytesIO is not the name", lambda f: sh.scan(io.BytesIO(b""))),  # type: ignore[arg-type]
     ('^detector="magic": one of cube', lambda f: sh.scan(f, detector="magic")),
-    ("^'lots' is not a size", lambda f: sh.scan(f, memory="lots")),
+    ("^memory: 'lots' is not a size", lambda f: sh.scan(f, memory="lots")),
     ("^geometry: 'x' is not a geometry", lambda f: sh.scan(f, geometry="x")),
     (
         "^geometry= and memory: choose one",

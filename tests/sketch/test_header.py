@@ -300,6 +300,19 @@ def test_hosts_beyond_the_prefix_of_their_header(tmp_path: Path, name: str, bits
             read(path)
 
 
+def test_a_host_with_many_labels_is_one_host(tmp_path: Path) -> None:
+    """As in the rows of another file of the same cube, where each host stands once."""
+    path = tmp_path / "a.cube"
+    cube: Any = sh.Cube(geometry=sh.Geometry(64, 0, 2, 6, 64, 0, 0), exact=False)
+    wrong = np.arange(1, 6, dtype=np.uint64)
+    right = np.repeat(np.arange(1, 5, dtype=np.uint64) << np.uint64(48), 60)
+    cube.update(np.concatenate([wrong, right]), columns(64, 245)[1])
+    cube.format = HostFormat(6, 16)
+    cube.save(path)
+    with pytest.raises(SketchFileError, match="are set in 5 of 9 hosts"):
+        sh.load(path)
+
+
 def test_few_labels_that_name_no_host_prove_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.cube"
     cube: Any = sh.Cube(geometry=sh.Geometry(64, 0, 2, 6, 64, 0, 0))

@@ -287,6 +287,7 @@ def check_hosts(reader: CubeReader, stored: Stored, secret: bytes) -> None:
             )
         if last is None:
             continue
+        last = np.unique(last)  # a host may have several labels
         wrong = np.count_nonzero(last & np.uint64((1 << spare) - 1))
         if 2 * wrong > len(last):
             place = f"parts[{number}].format[1]"
