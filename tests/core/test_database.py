@@ -55,6 +55,23 @@ def test_a_damaged_database_is_set_aside(path: Path) -> None:
     other.close()
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "why"),
+    [
+        (b"format 3\0\x10\0\2", b"format 3\0\x10\0\3", "the version in its header is unknown"),
+        (b"things (name TEXT)", b"things (nome TEXT)", "columns of its tables are missing"),
+    ],
+    ids=["read-only", "column"],
+)
+def test_a_database_that_could_not_be_written_is_set_aside(path: Path, before: bytes, after: bytes, why: str) -> None:
+    data = path.read_bytes()
+    assert before in data
+    path.write_bytes(data.replace(before, after))
+    said: list[str] = []
+    Database.opened(path, FORM, aside(said)).save(colour="blue")
+    assert f"or damaged ({why}" in said[0]
+
+
 def test_a_full_disk_keeps_no_database_from_being_opened(path: Path) -> None:
     with full_disk():
         database = Database(path, FORM)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,8 @@ class Database:
             if os.path.lexists(file) and not is_plain(file):
                 put_aside(file, "not a plain file")
         try:
+            if why := _why_it_refuses_writes(path):
+                raise DamagedError(why, str(path), why)
             return cls(path, form, read)
         except DamagedError as error:
             put_aside(path, f"not {form.what}, or damaged ({error.why})")
@@ -128,6 +131,8 @@ class Database:
             raise InputError(f"{text} {form.version}); use that version, or another file", file=str(self.path))
         if (found := self._connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise self._damaged(found.removeprefix("*** in database main ***\n"))
+        if version == form.version and not _columns_of(_STATE + form.schema) <= _columns(self._connection):
+            raise self._damaged("columns of its tables are missing")
         self.is_new = not tables or not self._connection.execute("SELECT count(*) FROM state").fetchone()[0]
         try:
             self._make_tables(version)
@@ -227,3 +232,28 @@ class Database:
             found = self._connection.execute("SELECT value FROM state WHERE name = 'written_by'").fetchone()
             return f"{before} {printable(found[0], 40)}{behind}" if found else ""
         return ""
+
+
+def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    """Return the names of all columns, each with its table."""
+    tables = "sqlite_master AS made JOIN pragma_table_info(made.name) AS its"
+    return set(connection.execute(f"SELECT made.name, its.name FROM {tables} WHERE made.type = 'table'"))
+
+
+@cache
+def _columns_of(schema: str) -> set[tuple[str, str]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(schema)
+        return _columns(connection)
+
+
+def _why_it_refuses_writes(path: Path) -> str:
+    """Return what is wrong with a header of which SQLite says nothing: it would open the file for reading alone.
+
+    Nobody may have the file open in this process: a file that is closed takes the locks of all along.
+    """
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        header = file.read(19)
+        if header.startswith(b"SQLite format 3") and header[18:] > b"\2":
+            return "the version in its header is unknown"
+    return ""
