@@ -53,8 +53,10 @@ def test_which_key_comes_first(own_file: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("SUPERHOSTS_KEY", "from the environment")
     chosen = choose_key(tmp_path / "key")
     assert (chosen.secret, chosen.place) == (SECRET, tmp_path / "key")
+    assert find_key(tmp_path / "key") == chosen
     chosen = choose_key()
     assert (chosen.secret, chosen.place) == (b"from the environment", "SUPERHOSTS_KEY")
+    assert find_key() == chosen
     assert own_key() == own  # it is the file, whatever the environment says
     monkeypatch.setenv("SUPERHOSTS_KEY", "")  # as if it were not set
     assert choose_key().secret == own
