@@ -14,11 +14,12 @@ import pytest
 import packets as p
 from cli.test_hosts import NOON, save
 from dashboards import serving
+from netns import namespace
 from superhosts.ui.view import AGAIN
 from terminals import COMMAND, OnTerminal
-from traffic import MINUTES, three_windows, write
+from traffic import MINUTES, talk, three_windows, write
 from ui.top.scene import make_view
-from waiting import DEADLINE
+from waiting import DEADLINE, wait_for
 
 LENGTH = 5 * MINUTES
 COLOURS = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])[;m]")
@@ -106,6 +107,20 @@ def test_a_file_that_grows(tmp_path: Path) -> None:
         top.press("\x03")
         assert top.ends() == 0
         assert top.is_restored
+
+
+@pytest.mark.slow
+def test_an_interface(tmp_path: Path) -> None:
+    with namespace(tmp_path) as net:
+        options = ("--threshold", "100", "--refresh", "1s", "--window", "1h", "--key-file", "public")
+        with Top("live:near0", *options, inside=tuple(net.inside)) as top:
+            maps = Path(f"/proc/{top.process.pid}/maps")
+            wait_for(lambda: "watch" in top.text and "socket:" in maps.read_text(), lambda: top.text)
+            net.send(talk("10.0.0.7", 1500))
+            top.until("10.0.0.7", "1,500", "(open)", "● live")
+            top.press("q")
+            assert top.ends() == 0
+            assert top.is_restored
 
 
 @pytest.mark.slow
