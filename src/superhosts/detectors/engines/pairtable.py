@@ -60,18 +60,19 @@ class Tables(NamedTuple):
 
 
 def make_table(bin_: int, size: int, width: int) -> tuple[Words, Tables]:
-    """Return memory for a table without content, and its place.
+    """Return zeros for a table, and its place. They are empty slots, but not those of bin 0.
 
     Memory of a large table goes back to the system when it is freed, so that the cube can have it. The allocator of the
     C library would keep it, because the tables of all bins grow in turn.
     """
     words = size * width
     if 8 * words < LARGE:
-        return make_tables(np.array([bin_]), np.array([size]), width)
-    try:
-        memory = np.frombuffer(mmap.mmap(-1, 8 * words, flags=MAPPING), np.uint64)
-    except OSError as error:
-        raise MemoryError(f"{8 * words:,} bytes for a table of pairs") from error
+        memory = np.zeros(words, np.uint64)
+    else:
+        try:
+            memory = np.frombuffer(mmap.mmap(-1, 8 * words, flags=MAPPING), np.uint64)
+        except OSError as error:
+            raise MemoryError(f"{8 * words:,} bytes for a table of pairs") from error
     return memory, Tables(*(np.array([number]) for number in (memory.ctypes.data, size, width, bin_)))
 
 
