@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import importlib
 import os
 import subprocess
@@ -20,7 +21,7 @@ from packaging.requirements import Requirement
 from faults import fill_disk, full_disk, system_call
 from places import ROOT
 from superhosts.jit import compilation
-from superhosts.jit.cache import cache_folder, distrusted, is_cold, stamp_of
+from superhosts.jit.cache import _references, cache_folder, distrusted, is_cold, stamp_of
 from superhosts.jit.compilation import MODE, NEVER, CacheWarning, before_compiling
 
 FILES = {
@@ -354,6 +355,29 @@ def test_instructions_that_an_intrinsic_makes_are_in_the_stamp() -> None:
     texts = ["v[0]", "v[0]", "builder.neg(v[0])"]
     stamps = [stamp_of(make(text)) for text in texts]
     assert stamps[0] == stamps[1] != stamps[2]
+
+
+def test_references_of_bytecode_are_those_that_dis_finds() -> None:
+    many = "\n".join(f"    module.a{i}.b({i}.5, c{i})" for i in range(300))  # more names than fit into one byte
+    text = f"def function():\n    'Docstring.'\n{many}\n"
+    codes = [compile(text, "many", "exec"), compile(Path(ast.__file__).read_text(), "ast", "exec")]
+    found = 0
+    while codes:
+        code = codes.pop()
+        codes += [each for each in code.co_consts if isinstance(each, type(code))]
+        constants, paths, on_path = [], [], False
+        for each in [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]:
+            continues = on_path and each.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            if each.opname == "LOAD_GLOBAL":
+                paths.append((each.argval,))
+            elif continues:
+                paths[-1] = (*paths[-1], each.argval)
+            elif each.opcode in dis.hasconst:
+                constants.append(code.co_consts[each.arg or 0])
+            on_path = continues or each.opname == "LOAD_GLOBAL"
+        assert _references(code) == (constants, paths)
+        found += len(paths)
+    assert found > 800
 
 
 STAMPS = """
