@@ -196,13 +196,17 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
     )
 
     def reduce(self, result: Any) -> Any:
-        """Return the parts of a compiled function, without environments that hold nothing.
+        """Return the parts of a compiled function that Python calls.
 
-        numba keeps one for each of its own functions that it has compiled in, and loads the module of each with it: a
-        tenth of a second for `np.empty`. Only constants in them are ever read.
+        Without environments that hold nothing: numba keeps one for each of its own functions that it has compiled in,
+        and loads the module of each with it: a tenth of a second for `np.empty`. Only constants in them are ever read.
+        And without LLVM code, which takes longer to parse than machine code to load: callers link the inline variant.
+        numba only asks it for the names that the machine code defines.
         """
-        *parts, environments = super().reduce(result)
-        return (*parts, tuple(each for each in environments if each.consts))
+        (name, kind, (machine_code, _)), *parts, environments = super().reduce(result)
+        names = llvm.parse_assembly(f'@"{result.fndesc.llvm_cpython_wrapper_name}" = global i8 0').as_bitcode()
+        library = name, kind, (machine_code, names)
+        return (library, *parts, tuple(each for each in environments if each.consts))
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
