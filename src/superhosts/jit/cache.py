@@ -49,6 +49,8 @@ from numba.core.serialize import dumps
 from numba.core.types import Array, Boolean, Number
 from numba.core.types.containers import BaseNamedTuple, BaseTuple
 from numba.core.types.misc import NoneType, Omitted
+from numba.extending import typeof_impl
+from numba.np import numpy_support
 
 from superhosts.jit.compilation import compiling, is_tested, warn_not_kept
 
@@ -105,6 +107,21 @@ class _Caller(CPUDispatcher):  # type: ignore[misc]
     @property
     def _numba_type_(self) -> Any:
         return self._type if self.is_compiling else self.inline_variant._type  # or it calls itself
+
+    def _compilation_chain_init_hook(self) -> None:
+        """Do not look through all installed packages for types of their own: no argument of ours has such a type."""
+
+
+_typeof_other_array = typeof_impl.dispatch(np.ndarray)
+
+
+@typeof_impl.register(np.ndarray)  # type: ignore[untyped-decorator]
+def _typeof_array(value: Any, purpose: Any) -> Any:
+    """Return numba's type of an array. numba asks first whether it is masked, which loads numpy.ma (20 ms)."""
+    if type(value) is not np.ndarray or not value.dtype.isnative or value.dtype.kind not in "biu":
+        return _typeof_other_array(value, purpose)
+    dtype, layout = numpy_support.from_dtype(value.dtype), numpy_support.map_layout(value)
+    return Array(dtype, value.ndim, layout, readonly=not value.flags.writeable)
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -297,7 +297,7 @@ def column_of(data: Any, name: str) -> Column:
 
 
 def from_numpy(array: NDArray[Any], name: str) -> Column:
-    if isinstance(array, np.ma.MaskedArray):
+    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):  # `np.ma` is slow to load
         mask = np.ma.getmaskarray(array)
         valid = ~(mask if mask.ndim == 1 else mask.any(axis=tuple(range(1, mask.ndim))))
         inner = from_numpy(np.asarray(array.data), name)
