@@ -8,6 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 import pytest
+from numba.core.codegen import JITCodeLibrary
 
 from superhosts.jit.cache import _Code, compiled
 
@@ -44,6 +45,19 @@ def test_callees_have_no_machine_code() -> None:
         (result,) = callee.inline_variant.overloads.values()
         assert isinstance(result.library, _Code)
         assert "wrapper" not in result.library.get_llvm_str()
+
+
+def test_functions_of_numba_have_no_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    finalize = JITCodeLibrary._finalize_specific
+    monkeypatch.setattr(JITCodeLibrary, "_finalize_specific", lambda each: (made.append(each.name), finalize(each)))
+
+    @compiled
+    def largest(x: int) -> Any:
+        return np.full((x, x, 2), 3, np.int16).max()
+
+    assert largest(5) == 3
+    assert made == [largest.__qualname__]
 
 
 def test_a_callee_that_python_calls_is_compiled_for_it() -> None:

@@ -82,11 +82,24 @@ class _CalleeCompiler(Compiler):  # type: ignore[misc]
         return super().compile_extra(func)
 
 
+@contextlib.contextmanager
+def _linked_only(codegen: Any) -> Iterator[None]:
+    """Make no machine code of numba's own functions (np.empty, max) that are compiled meanwhile: callers link them."""
+    before, codegen._library_class = codegen._library_class, _Code
+    try:
+        yield
+    finally:
+        codegen._library_class = before
+
+
 class CallerCompiler(Compiler):  # type: ignore[misc]
     """Compiles a function for Python, with the environments of its callees: constants that they read at run time."""
 
     def compile_extra(self, func: Any) -> Any:
-        with compiling(func.__qualname__):
+        codegen = self.state.targetctx.codegen()
+        self.state.library = JITCodeLibrary(codegen, func.__qualname__)
+        self.state.library.enable_object_caching()
+        with compiling(func.__qualname__), _linked_only(codegen):
             result = super().compile_extra(func)
         for environment in result._find_referenced_environments():
             result.library.codegen.set_env(environment.env_name, environment)
@@ -99,10 +112,8 @@ class _Caller(CPUDispatcher):  # type: ignore[misc]
     @functools.cached_property
     def inline_variant(self) -> Any:
         """Made when a function that calls this one is compiled: most runs compile nothing."""
-        options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        return CPUDispatcher(
-            self.py_func, targetoptions={**self.targetoptions, **options}, pipeline_class=_CalleeCompiler
-        )
+        options = {**self.targetoptions, "no_cpython_wrapper": True}
+        return CPUDispatcher(self.py_func, targetoptions=options, pipeline_class=_CalleeCompiler)
 
     @property
     def _numba_type_(self) -> Any:
@@ -147,8 +158,10 @@ def compiled(function: Function, *, counts: bool = True) -> Function:
 
     Without `counts`, it does not count references to its arrays: only for functions that make no arrays.
     """
-    options = {} if counts else {"_nrt": False}  # Otherwise a function does what the one does that calls it.
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=CallerCompiler, **options)(function)
+    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    if not counts:
+        options["_nrt"] = False  # Otherwise a function does what the one does that calls it.
+    dispatcher: Any = numba.njit(pipeline_class=CallerCompiler, **options)(function)
     if dispatcher is not function:  # With NUMBA_DISABLE_JIT, numba returns the function itself.
         dispatcher._cache = _Cache(dispatcher)
         dispatcher.__class__ = _Caller
