@@ -3,10 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo manual schemas docs test test-all test-gpu fresh boot chaos fuzz threads lint check format bench figures clean
+.PHONY: demo wheel deb manual schemas docs test test-all test-gpu fresh boot chaos fuzz threads lint check format bench figures clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
+
+# Both wheels into dist/: the pure one, and one with machine code for this Python and this architecture. Minutes.
+wheel: .venv/.core
+	deploy/wheels.sh $(BIN)/python
+
+# A Debian package into dist/, of the wheel with machine code and the packages that it needs.
+deb: wheel
+	deploy/deb.sh $(BIN)/python
 
 # Before every commit.
 test: .venv/.tests

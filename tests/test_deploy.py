@@ -258,8 +258,9 @@ def test_the_container_file_takes_what_is_there_and_is_not_root() -> None:
     project = settings["project"]
     extras = re.findall(r"whl\)\[([\w,]+)\]", "\n".join(lines))[0].split(",")
     assert set(extras) <= set(project["optional-dependencies"])
-    wanted = {project["readme"], *project["license-files"]}  # by the build
-    assert {each for each in wanted if Path(each).parts[0] not in copied} == set()
+    wanted = {project["readme"], *project["license-files"], "deploy/wheels.sh", "docs/manual.py"}  # by the build
+    wanted.add(settings["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["path"])
+    assert {each for each in wanted if each not in copied and Path(each).parts[0] not in copied} == set()
     last = [line for line in lines if line.startswith("USER ")][-1]
     assert last == "USER 10001:10001"
     assert lines.index(last) < lines.index('ENTRYPOINT ["superhosts"]')

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Make both wheels in dist/: deploy/wheels.sh PYTHON, from the root of the source tree.
+#
+# One is pure Python. The other has machine code for this minor version of Python and this architecture, for processors of
+# each level; pip takes it where it fits. PYTHON is that of an environment in which superhosts is installed.
+set -euo pipefail
+python="$1"
+case "$(uname -m)" in
+  x86_64) levels="x86-64-v2 x86-64-v3 x86-64-v4" ;;
+  *) levels="generic" ;;
+esac
+rm -rf build/code dist/superhosts-*.whl
+for level in ${LEVELS:-$levels}; do
+  "$python" -m superhosts.jit.ahead "$level" "build/code/$level"
+done
+"$python" -c 'import numba; print(f"numba=={numba.__version__}")' >build/code/requires.txt
+pip=("$python" -m pip wheel -q --disable-pip-version-check --no-deps -w dist .)
+env -u SUPERHOSTS_CODE "${pip[@]}"
+SUPERHOSTS_CODE=build/code "${pip[@]}"
+ls -l dist/superhosts-*.whl
