@@ -11,7 +11,7 @@ extras="${EXTRAS-fleet,metrics,web,top,geo}"
 minor="$(/usr/bin/python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
 tag="cp${minor/./}"
 wheel="$(echo dist/superhosts-*-"$tag-$tag"-*_"$(uname -m)".whl)"
-[ -f "$wheel" ] || { echo "deb.sh: dist/ has no wheel with code for Python $minor; run make wheel PYTHON=/usr/bin/python3" >&2; exit 1; }
+[ -f "$wheel" ] || { echo "deb.sh: dist/ has no wheel with code for Python $minor; run make clean, then make deb PYTHON=/usr/bin/python3" >&2; exit 1; }
 version="$(basename "$wheel" | cut -d- -f2)"
 name="superhosts_${version}_$(dpkg --print-architecture)"
 stage="$PWD/build/deb" home="$PWD/build/deb/opt/superhosts" doc="$PWD/build/deb/usr/share/doc/superhosts"

@@ -134,7 +134,7 @@ cd /given && superhosts {" ".join(SCAN)}
 source /usr/share/bash-completion/completions/superhosts && complete -p superhosts
 ls /usr/lib/systemd/system/superhosts-hub.service /usr/share/man/man1/superhosts-scan.1.gz
 dpkg --verify superhosts
-touch /etc/superhosts/key
+touch /etc/superhosts/key /opt/superhosts/lib/compiled-here
 dpkg --purge superhosts
 [ ! -e /opt/superhosts ] && [ ! -e /usr/bin/superhosts ] && ! id superhosts 2>/dev/null && ls /etc/superhosts
 """
@@ -147,7 +147,7 @@ def deb(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not Path("/usr/bin/python3").exists() or run(["/usr/bin/python3", "-c", minor]) != run(
         [sys.executable, "-c", minor]
     ):
-        pytest.skip("the system's Python is another one than that of the tests")
+        pytest.skip("the Python of the system is another one than that of the tests")
     tree = tmp_path_factory.mktemp("deb")
     for name in ("deploy", "CHANGELOG.md"):
         (tree / name).symlink_to(ROOT / name)

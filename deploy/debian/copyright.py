@@ -6,7 +6,7 @@ import re
 import sys
 from importlib.metadata import Distribution, distributions
 
-UNWANTED = re.compile(r"\b(A|L)?GPL|GNU (Affero|Lesser|Library|General)")  # licences under which this package cannot be
+UNWANTED = re.compile(r"\b(A|L)?GPL|GNU (Affero|Lesser|Library|General)")  # licences that no package in it may have
 
 
 def licence_of(package: Distribution) -> str:
@@ -18,6 +18,9 @@ def licence_of(package: Distribution) -> str:
 
 def main() -> None:
     print("superhosts, and the packages below /opt/superhosts with which it runs, each under its own licence.")
+    print(
+        "NumPy brings libraries with licences of their own, also GPL with an exception and LGPL (numpy.libs, see there)."
+    )
     for package in sorted(distributions(), key=lambda each: each.name.lower()):
         licence = licence_of(package)
         if not licence or UNWANTED.search(licence):
