@@ -57,7 +57,7 @@ def test_functions_of_numba_have_no_machine_code(monkeypatch: pytest.MonkeyPatch
         return np.full((x, x, 2), 3, np.int16).max()
 
     assert largest(5) == 3
-    assert made == [largest.__qualname__]
+    assert [name for name in made if name != "nrt"] == [largest.__qualname__]  # nrt: numba's memory, once in a process
 
 
 def test_a_callee_that_python_calls_is_compiled_for_it() -> None:

@@ -20,18 +20,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.text import counted
 from superhosts.errors import UsageError
-from superhosts.jit.cache import compiled
+from superhosts.jit.cache import compiled, plain
 
 MASK32 = 0xFFFFFFFF
 MASK64 = 0xFFFFFFFFFFFFFFFF
 MAX_ARRAYS = 8
+BLOCK = 1 << 13  # hosts that NumPy mangles at a time, so that they stay in a core's cache
 SHORTEST_KEY = 8  # bytes
 DEFAULT_KEY = b"superhosts default key: public, for tests and single sites"
 
@@ -162,17 +163,6 @@ def mangle128(high: int, low: int, key: Key) -> tuple[int, int]:
 
 
 @compiled
-def unmangle128(high: int, low: int, key: Key) -> tuple[int, int]:
-    """Undo `mangle128` by the same rounds in reverse order."""
-    words = key.feistel
-    low = low ^ mangle64(high ^ words[3], key)
-    high = high ^ mangle64(low ^ words[2], key)
-    low = low ^ mangle64(high ^ words[1], key)
-    high = high ^ mangle64(low ^ words[0], key)
-    return high, low
-
-
-@compiled
 def fold(high: int, low: int, key: Key) -> int:
     """Fold 128 bits into 64 with the key. A value below 2^64 is unchanged, so it folds alike in any width."""
     words = key.pair
@@ -205,29 +195,19 @@ def column_hash(mangled: int, draw: tuple[int, int], count: int) -> int:
 
 
 def mangle_column(hosts: NDArray[np.uint64], bits: int, inverse: bool, key: Key) -> NDArray[np.uint64]:
-    # IPv4 hosts have a loop of their own: compiling the permutations of the others takes a second.
-    return _mangle_narrow(hosts, inverse, key) if bits == 32 else _mangle_wide(hosts, bits, inverse, key)
-
-
-@compiled
-def _mangle_narrow(hosts: NDArray[np.uint64], inverse: bool, key: Key) -> NDArray[np.uint64]:
+    """Mangle a column of hosts (high and low word), or undo that, with NumPy: compiling a loop would take a second."""
     out = np.empty_like(hosts)
-    for i in range(len(hosts)):
-        low = hosts[i, 1]
-        out[i, 0], out[i, 1] = hosts[i, 0], unmangle32(low, key) if inverse else mangle32(low, key)
+    for start in range(0, len(hosts), BLOCK):
+        block = slice(start, start + BLOCK)
+        out[block, 0], out[block, 1] = _mangle_block(hosts[block, 0], hosts[block, 1], bits, inverse, key)
     return out
 
 
-@compiled
-def _mangle_wide(hosts: NDArray[np.uint64], bits: int, inverse: bool, key: Key) -> NDArray[np.uint64]:
-    out = np.empty_like(hosts)
-    for i in range(len(hosts)):
-        high, low = hosts[i, 0], hosts[i, 1]
-        if bits == 64:
-            low = unmangle64(low, key) if inverse else mangle64(low, key)
-        elif inverse:
-            high, low = unmangle128(high, low, key)
-        else:
-            high, low = mangle128(high, low, key)
-        out[i, 0], out[i, 1] = high, low
-    return out
+def _mangle_block(high: Any, low: Any, bits: int, inverse: bool, key: Key) -> tuple[Any, Any]:
+    do, undo = (mangle32, unmangle32) if bits == 32 else (mangle64, unmangle64)
+    if bits < 128:
+        return high, plain(undo if inverse else do)(low, key)
+    sides, mix = [high, low], plain(mangle64)
+    for number in reversed(range(4)) if inverse else range(4):  # the rounds of `mangle128`
+        sides[number % 2] = sides[number % 2] ^ mix(sides[1 - number % 2] ^ key.feistel[number], key)
+    return sides[0], sides[1]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from superhosts.core.defaults import MEMORY
 from superhosts.core.device import check_cpu_only, check_device, choose_device
-from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle_column, secret_of
+from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle32, secret_of, unmangle32
 from superhosts.core.pairs import IPV4, Addresses, Part, as_words
 from superhosts.core.results import SuperHosts
 from superhosts.core.units import format_size, parse_size
@@ -124,10 +124,10 @@ class Rival(Detector):
         return False
 
     def _mangle(self, hosts: NDArray[np.uint32]) -> Mangled:
-        return mangled_of(hosts, self.key)
+        return mangled_of(hosts, self.key, False)
 
     def _unmangle(self, mangled: Mangled) -> NDArray[np.uint32]:
-        return mangled_of(mangled, self.key, inverse=True)
+        return mangled_of(mangled, self.key, True)
 
     def _result(self, mangled: Mangled, found: Estimate) -> SuperHosts:
         peers = np.rint(found.peers).astype(np.int64)
@@ -194,5 +194,9 @@ def fold_column(peers: NDArray[np.uint64], key: Key) -> NDArray[np.uint64]:
     return out
 
 
-def mangled_of(hosts: NDArray[np.uint32], key: Key, *, inverse: bool = False) -> Mangled:
-    return mangle_column(as_words(hosts), 32, inverse, key)[:, 1].astype(np.uint32)
+@compiled
+def mangled_of(hosts: NDArray[np.uint32], key: Key, inverse: bool) -> Mangled:
+    out = np.empty(len(hosts), np.uint32)
+    for i in range(len(hosts)):
+        out[i] = unmangle32(np.uint64(hosts[i]), key) if inverse else mangle32(np.uint64(hosts[i]), key)
+    return out

@@ -36,7 +36,7 @@ from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle64, 
 from superhosts.core.pairs import SKIPPED, Addresses, Details, PacketBatch, Times
 from superhosts.core.profile import timed
 from superhosts.cubefile.header import EVIDENCE_WORDS, EvidenceKind
-from superhosts.jit.cache import compiled
+from superhosts.jit.cache import compiled, plain
 from superhosts.sketch.evidence.observations import (
     CLASS_AT,
     HASH_AT,
@@ -530,8 +530,7 @@ def _mangled(rows: Rows, inverse: bool, key: Key) -> Rows:
 def ends_of(rows: Rows, family: int, secret: bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
     if family == 6:
         return rows[:, LOWER : LOWER + 2], rows[:, HIGHER : HIGHER + 2]
-    undo: Any = getattr(unmangle64, "py_func", unmangle64)  # numpy does it sooner than machine code is loaded
-    pairs = undo(rows[:, HASH], make_key(secret))
+    pairs: Any = plain(unmangle64)(rows[:, HASH], make_key(secret))  # type: ignore[arg-type]
     lower, higher = np.zeros((len(rows), 2), np.uint64), np.zeros((len(rows), 2), np.uint64)
     lower[:, 1], higher[:, 1] = pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)
     return lower, higher
