@@ -22,6 +22,7 @@ from superhosts.detectors.engines.base import Words
 from superhosts.detectors.engines.bins import CHUNK, PADDING, Bins, Pool, Portion
 from superhosts.detectors.engines.pairtable import (
     HOST_MULTIPLIER,
+    LEAST_TALLY,
     TABLE_KEY,
     Numbers,
     Tables,
@@ -333,12 +334,15 @@ class PairSet:
 
     def super_hosts(self, threshold: float) -> tuple[Words, Numbers]:
         minimum, bits = max(1, math.ceil(threshold)), self.bins.bins.bit_length() - 1
-        sides = [self._places, Tables.of_bins(self.bins.bins) if self._later is None else self._later._places]
+        later = None if self._later is None else self._later._places
         counts = self._counts if self._later is None else self._counts + self._later._counts
         bins = np.flatnonzero(counts >= minimum)
         threads, shares = self._shared(int(counts.sum()))
-        parts = [[side.at(bins[share::shares]) for side in sides] for share in range(shares)]
-        found = run_parallel(heavy_hosts, [(*part, minimum, bits, TABLE_KEY) for part in parts], threads)
+        slots = [LEAST_TALLY]
+        parts = []
+        for some in (bins[share::shares] for share in range(shares)):
+            parts.append((self._places.at(some), None if later is None else later.at(some), minimum, bits, slots))
+        found = run_parallel(heavy_hosts, parts, threads)
         return np.concatenate([hosts for hosts, _ in found]), np.concatenate([peers for _, peers in found])
 
     def top(self, count: int) -> tuple[Words, Numbers]:

@@ -18,15 +18,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.hashing import MASK32, Key, fold, make_key, pair_hash
+from superhosts.core.hashing import MASK32, fold, make_key, pair_hash
 from superhosts.detectors.engines.base import Words
 from superhosts.detectors.engines.bins import BLOCK, CHUNK, Portion, cache_shift, entry_width
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import number_at, set_number, word_at
 
 Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
-TABLE_KEY = make_key(secrets.token_bytes(32))  # of all tables of this process, so that they can be merged
+
+class TableKey(NamedTuple):
+    """The part of a key that hashes pairs. A loop takes it from Python: code that unpacks a whole key compiles long."""
+
+    pair: tuple[int, ...]
+
+
+TABLE_KEY = TableKey(
+    make_key(secrets.token_bytes(32)).pair
+)  # of all tables of this process, so that they can be merged
 HOST_MULTIPLIER = TABLE_KEY.pair[0]  # distributes mangled hosts over small tables
 LARGE = 1 << 16  # bytes of a table whose memory is mapped
 # A large table is filled at once with the pairs of a smaller one, so Linux maps its pages at once too: one by one takes
@@ -124,7 +134,7 @@ def capacity(size: int) -> int:
 
 
 @compiled
-def insert_narrow(start: int, portion: Portion, tables: Tables, bin_: int, counts: Numbers, key: Key) -> int:
+def insert_narrow(start: int, portion: Portion, tables: Tables, bin_: int, counts: Numbers, key: TableKey) -> int:
     """Insert entries of one word, from chunk `start` on, into the table of a bin, whose slots have one word.
 
     Return the chunk at which it stopped: the number of chunks, or earlier if the table is full.
@@ -170,7 +180,7 @@ def _read_ahead(table: Slots) -> Any:
 
 
 @compiled
-def insert_wide(start: int, portion: Portion, tables: Tables, bin_: int, counts: Numbers, key: Key) -> int:
+def insert_wide(start: int, portion: Portion, tables: Tables, bin_: int, counts: Numbers, key: TableKey) -> int:
     """Insert entries of any width into a table of slots of several words; return the chunk at which it stopped."""
     table, count = slots_of(tables, bin_), counts[bin_]
     entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
@@ -191,7 +201,7 @@ def insert_wide(start: int, portion: Portion, tables: Tables, bin_: int, counts:
 
 
 @compiled
-def _lacks(table: Slots, high: Any, low: Any, peer: Any, inserts: bool, key: Key) -> bool:
+def _lacks(table: Slots, high: Any, low: Any, peer: Any, inserts: bool, key: TableKey) -> bool:
     """Return True if a table of slots of several words lacks a pair; insert it with `inserts`."""
     place = place_of(high, low, peer, table.size, key)
     while True:
@@ -232,7 +242,7 @@ def _insert(pairs: Words, places: NDArray[np.uint32], table: Slots, room: int, i
 
 
 @compiled
-def find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: Key) -> None:
+def find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: TableKey) -> None:
     """Write the slot at which the search for each pair of one word begins to `places`.
 
     It is a hash of the mangled host and the peer in 32-bit products, which vector registers have: three times as fast
@@ -251,7 +261,7 @@ def find_places(pairs: Words, size: Any, places: NDArray[np.uint32], key: Key) -
 
 
 @compiled
-def place_of(high: Any, low: Any, peer: Any, size: int, key: Key) -> Any:
+def place_of(high: Any, low: Any, peer: Any, size: int, key: Any) -> Any:
     """Return the slot at which the search for a pair begins. The host is mixed before, as in `find_places`."""
     zero: Any = np.uint64(0)
     hash_ = np.uint64(pair_hash(fold(fold(high, low, key), zero, key), peer, key))
@@ -277,14 +287,14 @@ def compact(tables: Tables, bin_: int, out: Words) -> None:
 
 
 @compiled
-def count_missing(mine: Tables, theirs: Tables, span: tuple[int, int], key: Key, missing: Numbers) -> None:
+def count_missing(mine: Tables, theirs: Tables, span: tuple[int, int], key: TableKey, missing: Numbers) -> None:
     """Count the pairs of each of their tables that mine lacks, from one table up to another."""
     for number in range(span[0], span[1]):
         missing[number] = _unite(mine, theirs, number, key, False)
 
 
 @compiled
-def unite(mine: Tables, theirs: Tables, into: Tables, span: tuple[int, int], key: Key, added: Numbers) -> None:
+def unite(mine: Tables, theirs: Tables, into: Tables, span: tuple[int, int], key: TableKey, added: Numbers) -> None:
     """Make tables with the pairs of mine and theirs; count what theirs added.
 
     They may be the tables of mine, or have no content yet. They are as wide as both, and have room for all pairs.
@@ -300,7 +310,7 @@ def unite(mine: Tables, theirs: Tables, into: Tables, span: tuple[int, int], key
 
 
 @compiled
-def fill(tables: Tables, edges: Numbers, portion: Portion, key: Key, counts: Numbers) -> None:
+def fill(tables: Tables, edges: Numbers, portion: Portion, key: TableKey, counts: Numbers) -> None:
     """Insert entries of one word into tables without content, which have room for all of them.
 
     The chunks of table i are those from edges[i] up to edges[i + 1]. `counts` has the pairs of each bin.
@@ -338,7 +348,7 @@ def _copy(into: Tables, mine: Tables, number: int) -> None:
 
 
 @compiled
-def _unite(mine: Tables, theirs: Tables, number: int, key: Key, inserts: bool) -> int:
+def _unite(mine: Tables, theirs: Tables, number: int, key: TableKey, inserts: bool) -> int:
     """Count the pairs that one table of mine lacks; with `inserts`, insert them."""
     into, table, missing = slots_of(mine, number), slots_of(theirs, number), 0
     if into.width > 1:
@@ -361,66 +371,135 @@ def _unite(mine: Tables, theirs: Tables, number: int, key: Key, inserts: bool) -
 
 # Counting the pairs of hosts. A window that slides asks for its super hosts every few seconds, mostly in two small sets
 # of a hundred tables each. So one call goes through all tables.
+LEAST_TALLY = 64  # slots
 GROUP_BITS = 12  # log2 of the groups of hosts whose pairs are counted together before hosts are
 
 
-@compiled
-def heavy_hosts(mine: Tables, theirs: Tables, minimum: int, bin_bits: int, key: Key) -> tuple[Words, NDArray[np.int64]]:
+class Tally(NamedTuple):
+    """A small table of mangled hosts, at most half full, and their numbers of pairs; 0 in an empty slot."""
+
+    hosts: Words  # (slots, 2): high and low word
+    counts: Numbers
+
+
+class Work(NamedTuple):
+    """What a search for hosts works with. The caller makes it: in a loop, code that makes arrays compiles long."""
+
+    groups: NDArray[np.int32]  # the number of pairs of each group
+    heavy: Flags  # the groups that may have enough
+    block: Words  # (BLOCK, 2): mangled hosts of such groups
+    known: Flags  # which slots of the second table have a pair of the first, too
+    tally: Tally
+
+
+def _make_tally(slots: int) -> Tally:
+    return Tally(np.empty((slots, 2), np.uint64), np.empty(slots, np.int64))
+
+
+def heavy_hosts(
+    mine: Tables, theirs: Tables | None, minimum: int, bin_bits: int, slots: list[int]
+) -> tuple[Words, Numbers]:
     """Return the mangled hosts (high, low) with at least `minimum` pairs, and the number of pairs of each.
 
     These are hosts of the union of two sets, of each the tables of the same bins; a table may have no slots. The union
     need not be made: a group of hosts has at most the pairs of both tables, and hosts are counted only in groups that
     may have enough. There the pairs of one table are looked up in the other, so that those of both count once.
+
+    The last of `slots` is the size of the tally. Calls for parts of a set share the list, to which they append.
     """
-    hosts, peers = np.empty((0, 2), np.uint64), np.empty(0, np.int64)
-    groups, block = np.empty(1 << GROUP_BITS, np.int32), np.empty((BLOCK, 2), np.uint64)
-    for number in range(len(mine.bins)):
-        table, other = slots_of(mine, number), slots_of(theirs, number)
+    work = Work(
+        np.empty(1 << GROUP_BITS, np.int32),
+        np.empty(1 << GROUP_BITS, np.bool_),
+        np.empty((BLOCK, 2), np.uint64),
+        np.empty(0 if theirs is None else theirs.sizes.max(initial=0), np.bool_),
+        _make_tally(slots[-1]),
+    )
+    found = _make_tally(2 * slots[-1])
+    number, parts = 0, [(found.hosts[:0], found.counts[:0])]
+    while number < len(mine.bins):
+        number, count, is_full = _heavy_hosts(number, mine, theirs, minimum, bin_bits, TABLE_KEY, work, found)
+        parts.append((found.hosts[:count].copy(), found.counts[:count].copy()))
+        if is_full:
+            slots.append(max(2 * len(work.tally.counts), slots[-1]))
+            work, found = work._replace(tally=_make_tally(slots[-1])), _make_tally(2 * slots[-1])
+    return np.concatenate([hosts for hosts, _ in parts]), np.concatenate([peers for _, peers in parts])
+
+
+@compiled
+def _heavy_hosts(
+    first: int,
+    mine: Tables,
+    theirs: Tables | None,
+    minimum: int,
+    bin_bits: int,
+    key: TableKey,
+    work: Work,
+    found: Tally,
+) -> tuple[int, int, bool]:
+    """Write hosts of the tables from number `first` on. Return the table at which it stopped and the number of hosts.
+
+    It stops where `found` may have no room, or where the tally is full; then it returns True, too.
+    """
+    groups, heavy, block, known, tally = work
+    hosts, counts = tally
+    count = 0
+    for number in range(first, len(mine.bins)):
+        if count + len(counts) > len(found.counts):
+            return number, count, False
+        table = slots_of(mine, number)
         groups[:] = 0
         _count_groups(table, bin_bits, groups)
-        _count_groups(other, bin_bits, groups)
-        heavy = groups >= minimum
-        if not heavy.any():
+        if theirs is not None:
+            _count_groups(slots_of(theirs, number), bin_bits, groups)
+        largest = np.int32(0)
+        for group in range(len(groups)):
+            largest = max(largest, groups[group])
+        if largest < minimum:
             continue
-        tally, known = Tally(np.empty((64, 2), np.uint64), np.zeros(64, np.int64)), np.zeros(0, np.bool_)
-        tally, used = _count_table(table, heavy, bin_bits, known, np.int64(0), block, tally, key.pair[0])
-        if table.size and other.size:
-            known = _known_pairs(other, table, heavy, bin_bits, key)
-        tally, used = _count_table(other, heavy, bin_bits, known, used, block, tally, key.pair[0])
-        enough = tally.counts >= minimum
-        hosts = np.concatenate((hosts, tally.hosts[enough]))
-        peers = np.concatenate((peers, tally.counts[enough]))
-    return hosts, peers
+        for group in range(len(groups)):
+            heavy[group] = groups[group] >= minimum
+        counts[:] = 0
+        used = _count_table(table, heavy, bin_bits, known, False, np.int64(0), block, tally, key.pair[0])
+        if theirs is not None:
+            other = slots_of(theirs, number)
+            is_common = table.size > 0 and other.size > 0
+            if is_common:
+                _mark_known(other, table, heavy, bin_bits, key, known)
+            used = _count_table(other, heavy, bin_bits, known, is_common, used, block, tally, key.pair[0])
+        if 2 * used >= len(counts):
+            return number, count, True
+        for place in range(len(counts)):
+            found.hosts[count, 0], found.hosts[count, 1] = hosts[place, 0], hosts[place, 1]
+            found.counts[count] = counts[place]
+            count += counts[place] >= minimum
+    return len(mine.bins), count, False
 
 
 @compiled
 def _count_table(
     table: Slots,
-    heavy: NDArray[np.bool_],
+    heavy: Flags,
     bin_bits: int,
-    known: NDArray[np.bool_],
+    known: Flags,
+    skips: bool,
     used: int,
     block: Words,
     tally: Tally,
     multiplier: Any,
-) -> tuple[Tally, int]:
-    """Count the pairs of the hosts of heavy groups, but those that are marked as known, if any are."""
+) -> int:
+    """Count the pairs of the hosts of heavy groups, with `skips` but those that are known; return the slots in use."""
     start = np.int64(0)  # numba would compile callees for a literal 0, too.
-    while start < table.size:
-        start, size = _gather(start, table, heavy, bin_bits, known, block)
-        done = np.int64(0)
-        while done < size:
-            done, used = _count_hosts(done, size, used, block, tally, multiplier)
-            if 2 * used >= len(tally.counts):
-                tally = _twice(tally, multiplier)
-    return tally, used
+    while start < table.size and 2 * used < len(tally.counts):
+        start, size = _gather(start, table, heavy, bin_bits, known, skips, block)
+        used = _count_hosts(size, used, block, tally, multiplier)
+    return used
 
 
 @compiled
-def _known_pairs(table: Slots, other: Slots, heavy: NDArray[np.bool_], bin_bits: int, key: Key) -> NDArray[np.bool_]:
-    """Return which slots of a table have a pair of a heavy group that is in the other table, too."""
+def _mark_known(table: Slots, other: Slots, heavy: Flags, bin_bits: int, key: TableKey, known: Flags) -> None:
+    """Mark the slots of a table with a pair of a heavy group that is in the other table, too."""
     shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    known = np.zeros(table.size, np.bool_)
+    known[: table.size] = False
     found, which = np.empty((CHUNK, 3), np.uint64), np.empty(CHUNK, np.int64)
     count = 0
     for slot in range(table.size):
@@ -431,11 +510,10 @@ def _known_pairs(table: Slots, other: Slots, heavy: NDArray[np.bool_], bin_bits:
         if count == CHUNK or slot + 1 == table.size:
             _find_pairs(found[:count], other, which, known, key)
             count = 0
-    return known
 
 
 @compiled
-def _find_pairs(pairs: Words, table: Slots, which: NDArray[np.int64], known: NDArray[np.bool_], key: Key) -> None:
+def _find_pairs(pairs: Words, table: Slots, which: Numbers, known: Flags, key: TableKey) -> None:
     """Mark the pairs (high, low, peer), at most a chunk of them, that a table has: known[which[i]] for pair i."""
     address, size, width, empty = table
     if width == 1:
@@ -455,13 +533,6 @@ def _find_pairs(pairs: Words, table: Slots, which: NDArray[np.int64], known: NDA
         known[which[i]] = not _lacks(table, pairs[i, 0], pairs[i, 1], pairs[i, 2], False, key)
 
 
-class Tally(NamedTuple):
-    """A small table of mangled hosts, at most half full, and their numbers of pairs; 0 in an empty slot."""
-
-    hosts: Words  # (slots, 2): high and low word
-    counts: NDArray[np.int64]
-
-
 @compiled
 def _count_groups(table: Slots, bin_bits: int, counts: NDArray[np.int32]) -> None:
     """Count the pairs of each group of hosts. Some bits of a mangled host are its group."""
@@ -473,12 +544,12 @@ def _count_groups(table: Slots, bin_bits: int, counts: NDArray[np.int32]) -> Non
 
 @compiled
 def _gather(
-    start: int, table: Slots, heavy: NDArray[np.bool_], bin_bits: int, known: NDArray[np.bool_], block: Words
+    start: int, table: Slots, heavy: Flags, bin_bits: int, known: Flags, skips: bool, block: Words
 ) -> tuple[int, int]:
     """Copy the mangled hosts of heavy groups from the slots of a table, from slot `start` on, until a block is full.
 
-    Slots that are `known` are left out. Return the slot at which it stopped and the number of hosts. A branch for each
-    slot would be mispredicted.
+    With `skips`, slots that are `known` are left out. Return the slot at which it stopped and the number of hosts. A
+    branch for each slot would be mispredicted.
     """
     shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
     size = 0
@@ -488,19 +559,16 @@ def _gather(
         low = low_in(table, slot)
         block[size, 0] = word_at(table.address + 24 * slot) if table.width == 3 else np.uint64(0)
         block[size, 1] = low
-        size += heavy[(low >> shift) & mask] & (low != table.empty) & (len(known) == 0 or not known[slot])
+        size += heavy[(low >> shift) & mask] & (low != table.empty) & (not skips or not known[slot])
     return table.size, size
 
 
 @compiled
-def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally, multiplier: Any) -> tuple[int, int]:
-    """Count hosts start..stop of a block; return the index of the next one and the number of hosts in the tally.
-
-    Stop when the tally is half full. Only the caller replaces the tally: a loop that did would count references.
-    """
+def _count_hosts(size: int, used: int, block: Words, tally: Tally, multiplier: Any) -> int:
+    """Count the first `size` hosts of a block; return the number of hosts in the tally. Stop when it is half full."""
     hosts, counts = tally.hosts, tally.counts
     mask, shift = len(counts) - 1, cache_shift(len(counts))
-    for i in range(start, stop):
+    for i in range(size):
         high, low = block[i, 0], block[i, 1]
         place = np.int64((low * multiplier) >> shift)
         while counts[place] and (hosts[place, 1] != low or hosts[place, 0] != high):
@@ -510,23 +578,8 @@ def _count_hosts(start: int, stop: int, used: int, block: Words, tally: Tally, m
             hosts[place, 0], hosts[place, 1] = high, low
             used += 1
             if 2 * used >= len(counts):
-                return i + 1, used
-    return stop, used
-
-
-@compiled
-def _twice(tally: Tally, multiplier: Any) -> Tally:
-    hosts, counts = tally
-    larger = Tally(np.empty((2 * len(counts), 2), np.uint64), np.zeros(2 * len(counts), np.int64))
-    shift, mask = cache_shift(len(larger.counts)), len(larger.counts) - 1
-    for i in range(len(counts)):
-        if counts[i]:
-            place = np.int64((hosts[i, 1] * multiplier) >> shift)
-            while larger.counts[place]:
-                place = (place + 1) & mask
-            larger.hosts[place, 0], larger.hosts[place, 1] = hosts[i, 0], hosts[i, 1]
-            larger.counts[place] = counts[i]
-    return larger
+                break
+    return used
 
 
 @compiled
