@@ -54,6 +54,18 @@ def test_it_runs(run: Run) -> None:
     assert run("play", "toy", "banana").out == "3\n"
 
 
+def test_options_are_complete_known_and_stay_as_they_are() -> None:
+    options = Toy(words=["banana"])
+    assert (options.letter, options.json, options.words) == ("a", False, ["banana"])
+    assert options.changed(letter="n").letter == "n"
+    with pytest.raises(AttributeError, match="letter cannot be changed"):
+        options.letter = "n"  # type: ignore[misc]
+    with pytest.raises(TypeError, match="missing option: words"):
+        Toy()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unknown options: leter"):
+        options.changed(leter="n")
+
+
 @pytest.mark.usefixtures("added")
 def test_it_is_in_the_help(run: Run) -> None:
     assert "Count a letter in words." in run("--help").out

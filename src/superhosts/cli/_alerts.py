@@ -11,7 +11,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +213,7 @@ def reload_options(options: Any, take: Callable[[Any], None]) -> Callable[[], No
     def reload() -> None:
         now = options_now()
         take(now)
-        differs = {each.name for each in fields(now) if getattr(options, each.name) != getattr(now, each.name)}
+        differs = {name for name in declared(type(now)) if getattr(options, name) != getattr(now, name)}
         fixed = differs - CHANGEABLE
         if fixed - told:
             names = ", ".join(option_name(name, declared(type(options))[name]) for name in sorted(fixed))

@@ -21,10 +21,10 @@ SIZE, DURATION, COUNT, LIST, or words between bars (on|off).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from types import UnionType
-from typing import Any, dataclass_transform, get_args, get_origin
+from typing import Any, ClassVar, Self, dataclass_transform, get_args, get_origin
 
 from superhosts.cli._completion import Values
 from superhosts.cli._values import (
@@ -97,38 +97,58 @@ def arg(metavar: str, default: Any = MISSING, **more: Any) -> Any:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Options:
-    """A command or a group: a frozen dataclass. The help shows options without a panel first.
+    """A command or a group, like a frozen dataclass. The help shows options without a panel first.
 
-    An option that a class has again, with other words, stays in its panel.
+    An option that a class has again, with other words, stays in its panel. Making these classes dataclasses would take
+    30 ms at every start.
     """
+
+    _own: ClassVar[dict[str, Opt]] = {}  # what a class declares besides its groups
 
     def __init_subclass__(cls, panel: str | None = None) -> None:
         groups = _of_groups(cls)
-        for name, each in list(vars(cls).items()):
-            if isinstance(each, Opt):
-                about = {"option": replace(each, panel=each.panel or (groups[name].panel if name in groups else panel))}
-                if isinstance(each.default, list):
-                    made = field(default_factory=each.default.copy, metadata=about)
-                else:
-                    made = field(default=each.default, metadata=about)
-                setattr(cls, name, made)
-        dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)  # each method takes time at every start
+        cls._own = {name: each for name, each in vars(cls).items() if isinstance(each, Opt)}
+        for name, each in cls._own.items():
+            delattr(cls, name)
+            panel_before = groups[name].panel if name in groups else panel
+            cls._own[name] = each if each.panel else replace(each, panel=panel_before)
+
+    def __init__(self, **values: Any) -> None:
+        known = declared(type(self))
+        if values.keys() - known.keys():
+            raise TypeError(f"unknown options: {', '.join(sorted(values.keys() - known.keys()))}")
+        for name, each in known.items():
+            default = each.default.copy() if isinstance(each.default, list) else each.default
+            vars(self)[name] = values.get(name, default)
+            if vars(self)[name] is MISSING:
+                raise TypeError(f"missing option: {name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{name} cannot be changed; `changed` returns other options")
+
+    def changed(self, **changes: Any) -> Self:
+        """Return a copy with other values of some options."""
+        return type(self)(**{**vars(self), **changes})
 
 
-def _of_groups(options: type) -> dict[str, Opt]:
-    return {name: each for base in options.__bases__ if is_dataclass(base) for name, each in declared(base).items()}
+def _of_groups(options: type[Options]) -> dict[str, Opt]:
+    groups = [base for base in options.__bases__ if issubclass(base, Options)]
+    return {name: each for group in groups for name, each in declared(group).items()}
 
 
-def declared(options: type) -> dict[str, Opt]:
+def declared(options: type[Options]) -> dict[str, Opt]:
     """Return the options of a class by name: those of its groups, in the order of the groups, and its own."""
-    return _of_groups(options) | {each.name: each.metadata["option"] for each in fields(options)}
+    found = _of_groups(options) | options._own
+    for group in reversed(options.__mro__):
+        found |= vars(group).get("_own", {})
+    return found
 
 
 def option_name(name: str, each: Opt) -> str:
     return each.name or f"--{name.replace('_', '-')}"
 
 
-def check_no_conflict(options: object, names: Iterable[str], why: str) -> None:
+def check_no_conflict(options: Options, names: Iterable[str], why: str) -> None:
     """Refuse options that were given but would have no effect."""
     known = declared(type(options))
     given = [option_name(name, known[name]) for name in names if getattr(options, name) != known[name].default]

@@ -93,7 +93,7 @@ class Joining:
     def connect(self) -> NatsOptions:
         """Return the options of the connection. A token that is replaced in its file holds from the next one on."""
         url = self.token.url if self.options.nats is None else self.options.nats
-        options = connect_to(url, replace(self.options, join=None))
+        options = connect_to(url, self.options.changed(join=None))
         token, given = self.token, str(self.options.join)
 
         def refreshed() -> NatsOptions:
@@ -121,7 +121,7 @@ def join(options: Edge, say: Callable[[str], None] = tell) -> Joining | None:
         check_no_conflict(options, ["key_file"], f"not with {OPTION}: the token has the sketch key")
     if options.site not in ("", token.site):
         raise UsageError(f"--site {options.site}: {OPTION} has the token of site {token.site}")
-    return Joining(token, replace(options, site=token.site))
+    return Joining(token, options.changed(site=token.site))
 
 
 def _read(given: str, say: Callable[[str], None] = tell) -> Token:
