@@ -38,7 +38,7 @@ from superhosts.core.pairs import Details, PacketBlock
 from superhosts.core.text import printable
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Notes, Scheme, Source, words_of
+from superhosts.sources.base import Notes, Source, words_of
 from superhosts.sources.tables.details import (
     DPORT,
     FLAGS,
@@ -471,4 +471,5 @@ class KafkaSource(Source):
             self._notes.setdefault(partition, Notes(max, MOST_NOTED)).add(stamp, offset)
 
 
-KAFKA = Scheme("kafka", lambda text: KafkaSource(text, parse_topic(text)))
+def open_kafka(text: str) -> KafkaSource:
+    return KafkaSource(text, parse_topic(text))

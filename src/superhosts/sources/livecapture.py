@@ -48,7 +48,7 @@ from superhosts.core.units import SECOND, format_size, parse_size
 from superhosts.errors import InputError, SuperhostsError, UsageError
 from superhosts.jit.cache import compiled, inlined
 from superhosts.jit.intrinsics import fence
-from superhosts.sources.base import PACE, Notes, Scheme, Source, whole_number, words_of
+from superhosts.sources.base import PACE, Notes, Source, whole_number, words_of
 from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
@@ -627,6 +627,3 @@ def open_live(text: str) -> list[Source]:
         fanout = Fanout() if capturing.readers > 1 else None
         sources += [LiveSource(interface, capturing, fanout) for _ in range(capturing.readers)]
     return sources
-
-
-LIVE = Scheme(WORD, open_live)

@@ -6,7 +6,8 @@
 - A folder: the files below it; with `follow` the files that a program writes into it, now and later.
 - A pattern in quotes ('day/**/*.pcap') that is not a file's name: the files that match it.
 
-To add a kind of traffic, write its `Scheme` or `FileFormat` in a file of its own, and name it in one of the two lists.
+To add a kind of traffic, write its `FileFormat`, or a function that opens such names, in a file of its own, and name it
+in one of the two lists.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,25 +26,30 @@ from superhosts.sources.exports.containers import advice, exports_in, recognise_
 from superhosts.sources.files import FoundFile, OnError, describe_file, find_files, is_url, natural_order
 from superhosts.sources.folder import FolderSource
 from superhosts.sources.input import STANDARD_INPUT, FileFormat, FileSource, Input
-from superhosts.sources.kafka import KAFKA
-from superhosts.sources.livecapture import LIVE
-from superhosts.sources.synthetic.source import SYNTHETIC
-from superhosts.sources.tables.formats import check_format, table_format
 from superhosts.sources.tables.options import DEFAULT, EXPORT_FORMATS, TableOptions
-from superhosts.sources.tables.source import table_files
 
 if TYPE_CHECKING:
     from superhosts.sources.exports.collector import Pool
 
 
-def _open_port(text: str) -> Source:
-    # Loaded where there is such an input, as `export_files` is: it has many compiled loops, which take 60 ms to load.
-    from superhosts.sources.exports.udp import UdpSource, parse_listening
+def _scheme(word: str, place: str) -> Scheme:
+    """Return a scheme whose module is loaded where there is such an input: most runs have none of them."""
+    module, _, name = place.partition(":")
 
-    return UdpSource(text, parse_listening(text))
+    def open(text: str) -> Source | Sequence[Source]:
+        opened: Source | Sequence[Source] = getattr(import_module(f"superhosts.sources.{module}"), name)(text)
+        return opened
+
+    return Scheme(word, open)
 
 
-SCHEMES: list[Scheme] = [SYNTHETIC, KAFKA, LIVE, Scheme("netflow", _open_port), Scheme("sflow", _open_port)]
+SCHEMES: list[Scheme] = [
+    _scheme("synth", "synthetic.source:open_synthetic"),
+    _scheme("kafka", "kafka:open_kafka"),
+    _scheme("live", "livecapture:open_live"),
+    _scheme("netflow", "exports.udp:open_port"),
+    _scheme("sflow", "exports.udp:open_port"),
+]
 FORMATS: list[FileFormat] = [CAPTURES]
 
 Name = str | Path
@@ -65,6 +72,8 @@ def open_inputs(
     from the threads that read; without it all wait in the counters. `tables`: what is known of inputs that are tables.
     """
     if tables.format is not None and tables.format not in EXPORT_FORMATS:
+        from superhosts.sources.tables.formats import check_format  # as in `file_format`
+
         check_format(tables.format)
     sources: list[Source] = []
     pool: Pool = {}
@@ -167,7 +176,13 @@ def file_format(head: bytes, first_lines: Callable[[], bytes], tables: TableOpti
     for format in FORMATS:
         if format.recognises(head):
             return format
-    table = table_format(tables.format, first_lines()) if head else None
+    if not head:
+        return None
+    # Loaded where there is a table, as the modules of exports and of schemes are: a capture needs none of their loops.
+    from superhosts.sources.tables.formats import table_format
+    from superhosts.sources.tables.source import table_files
+
+    table = table_format(tables.format, first_lines())
     return None if table is None else table_files(table, tables)
 
 

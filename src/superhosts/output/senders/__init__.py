@@ -18,12 +18,11 @@ hold secrets (`password-file=`), and `--output @FILE` reads whole addresses from
 
 from __future__ import annotations
 
-import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from superhosts.core.files import exposure_warning
@@ -31,6 +30,9 @@ from superhosts.core.text import printable
 from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import UsageError
 from superhosts.output.records import Batch
+
+if TYPE_CHECKING:
+    import ssl
 
 Part = TypeVar("Part")
 TIMEOUT = "10s"  # of a receiver that does not answer
@@ -198,6 +200,8 @@ class Address:
 
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context of the options `ca`, `cert` and `key`. Raises UsageError."""
+        import ssl  # 8 ms, which runs without such an address do not wait for
+
         ca, cert, key = self.file("ca"), self.file("cert"), self.file("key")
         try:
             context = ssl.create_default_context(cafile=ca)

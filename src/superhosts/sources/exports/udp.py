@@ -382,3 +382,7 @@ def _open_one(listening: Listening) -> socket.socket:
         own.close()
         raise
     return own
+
+
+def open_port(text: str) -> UdpSource:
+    return UdpSource(text, parse_listening(text))

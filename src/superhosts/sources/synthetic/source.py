@@ -16,7 +16,7 @@ from superhosts.core.pairs import PacketBlock
 from superhosts.core.text import named, setting
 from superhosts.core.units import SECOND, parse_count, parse_duration
 from superhosts.errors import UsageError
-from superhosts.sources.base import Scheme, Source
+from superhosts.sources.base import Source
 from superhosts.sources.synthetic.traffic import TooFewFlowsError, Traffic, packet_blocks
 
 
@@ -125,5 +125,3 @@ _WORDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "part": ("part", int),
     "start": ("start", _start),
 }
-
-SYNTHETIC = Scheme("synth", open_synthetic)
