@@ -247,7 +247,9 @@ def test_help_and_version(run: Run) -> None:
 
 @pytest.mark.slow
 def test_a_scan_loads_nothing_that_it_does_not_need(folder: Path) -> None:
-    heavy = ("pydantic", "pyarrow", "rich", "asyncio", "multiprocessing", "http.client", "numpy.ma")
+    sources = ("kafka", "livecapture", "synthetic.source", "exports.udp", "tables.formats", "tables.source")
+    heavy = ["pydantic", "pyarrow", "rich", "asyncio", "multiprocessing", "http.client", "numpy.ma", "ssl"]
+    heavy += [f"superhosts.sources.{name}" for name in sources]
     code = f"""
 import sys
 sys.argv[1:] = {["scan", str(folder / "three.pcap"), "--json", "-q", *SMALL]}
@@ -261,6 +263,25 @@ finally:
     for _ in range(2):  # The first run may compile, which loads more.
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
     assert ended.stdout.endswith("RIVALS False\nHEAVY set()\n")
+
+
+@pytest.mark.slow
+def test_loading_a_command_starts_no_threads_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+import os
+from superhosts.cli._program import _load
+_load(".scan:scan")
+print(len(os.listdir("/proc/self/task")), os.environ.get("OPENBLAS_NUM_THREADS"))
+"""
+    found = []
+    for given in ("", "3"):
+        monkeypatch.setenv("OPENBLAS_NUM_THREADS", given)
+        if not given:
+            monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240)
+        found.append(ended.stdout.split())
+    assert found[0] == ["1", "None"]
+    assert found[1][1] == "3"  # What the user sets counts.
 
 
 # Real processes

@@ -368,7 +368,7 @@ PACKAGE = "superhosts.cli"  # to which names with a leading dot are relative
 def _load(place: str) -> Any:
     module, _, name = place.partition(":")
     if resolve_name(module, PACKAGE) not in sys.modules:
-        with _collecting_nothing():
+        with _collecting_nothing(), _one_blas_thread():
             import_module(module, PACKAGE)
     return getattr(import_module(module, PACKAGE), name)
 
@@ -387,6 +387,23 @@ def _collecting_nothing() -> Iterator[None]:
         gc.freeze()
         if collected_before:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Let NumPy's OpenBLAS start no thread for each core: they spin for a tenth of a second, and get no work here.
+
+    Programs that this one starts get the variable as it was.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def _run(entry: Entry, options: Any, remarks: Sequence[str] = ()) -> None:
