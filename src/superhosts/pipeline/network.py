@@ -336,24 +336,37 @@ class Network:
                 raise UsageError(f"{setting(name, bits)}: must be from 1 to {most}")
         if special not in SPECIAL:
             raise UsageError(f"{setting('special', special)}: one of {', '.join(SPECIAL)}")
-        inner_networks, excluded = prefixes.parse_networks(inner, "inner"), prefixes.parse_networks(exclude, "exclude")
-        if inner and not inner_networks:  # An empty file must not make every address inner.
+        self._inner = prefixes.parse_networks(inner, "inner")
+        self._excluded = prefixes.parse_networks(exclude, "exclude")
+        if inner and not self._inner:  # An empty file must not make every address inner.
             raise UsageError(f"{setting('inner', ' '.join(inner))}: contains no prefix")
-        self.all_inner = not inner_networks
-        self.inner = {family: prefixes.make_table(inner_networks, family) for family in (4, 6)}
-        self.excluded = {family: prefixes.make_table(excluded, family) for family in (4, 6)}
+        self.all_inner = not self._inner
         self.drops_special = special == "drop"
         self.host_bits = {4: ipv4_prefix, 6: ipv6_prefix}
         self.lens = lens
         self._port_use = PortUse(
             int(lens.hosts_have_ports), int(lens.counts == "host-ports"), int(lens.counts == "ports")
         )
-        self._hosts_with_inner = prefixes.host_tables(inner_networks, self.host_bits, whole=False)
-        self._hosts_all_inner = prefixes.host_tables(inner_networks, self.host_bits, whole=True)
         self.counters = Counters()
         self.outside = prefixes.OutsideSample()
         self._rules: dict[Part, Rule] = {}
         self._lenders = {4: Lender(2 * ROOM * 4), 6: Lender(2 * ROOM * 16)}
+
+    @cached_property
+    def inner(self) -> dict[int, PrefixTable]:
+        return {family: prefixes.make_table(self._inner, family) for family in (4, 6)}
+
+    @cached_property
+    def excluded(self) -> dict[int, PrefixTable]:
+        return {family: prefixes.make_table(self._excluded, family) for family in (4, 6)}
+
+    @cached_property
+    def _hosts_with_inner(self) -> dict[int, PrefixTable]:
+        return prefixes.host_tables(self._inner, self.host_bits, whole=False)
+
+    @cached_property
+    def _hosts_all_inner(self) -> dict[int, PrefixTable]:
+        return prefixes.host_tables(self._inner, self.host_bits, whole=True)
 
     def pairs(
         self, batches: Sequence[PacketBatch], parts: Sequence[Part], threads: int = 1
