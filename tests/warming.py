@@ -165,6 +165,7 @@ def _receive(datagrams: list[bytes]) -> None:
 
     port = free_port()
     (source,) = open_all(f"netflow://127.0.0.1:{port}?templates=none")
+    source.open()
     send(port, *datagrams)
     source.stop()
     assert sum(sum(map(len, block)) for block in source.blocks())

@@ -31,7 +31,6 @@ from superhosts.core.pairs import (
 )
 from superhosts.errors import UsageError
 from superhosts.output.report import make_rows
-from superhosts.pipeline.builder import compile_all
 from superhosts.pipeline.contacts import Conversations
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
@@ -161,28 +160,6 @@ def test_ports_of_all_packets_are_those_that_packets_go_to(what: str) -> None:
     assert as_counts(rows, "out") == counted(sent, what)
     assert as_counts(rows, "in") == counted(turned(sent), what)
     assert as_counts(rows, "any") == counted(sent + turned(sent), what)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"peers": ("unanswered",)},
-        pytest.param({"count": "ports"}, marks=pytest.mark.slow),
-        pytest.param({"count": "host-ports", "proto": ("udp",)}, marks=pytest.mark.slow),
-        pytest.param({"by": "address-port", "port": ("443",)}, marks=pytest.mark.slow),
-    ],
-)
-def test_what_is_compiled_before_a_live_capture_makes_pairs(options: dict[str, Any]) -> None:
-    made: list[Part] = []
-
-    def make(part: Part) -> Any:
-        made.append(part)
-        return settings.make_detector(part)
-
-    settings = Settings(memory="64KiB", device="cpu", **options)
-    compile_all(settings, make)
-    assert {part.family for part in made} == {4, 6}
 
 
 @pytest.mark.parametrize(

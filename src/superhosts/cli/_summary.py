@@ -89,6 +89,7 @@ def _shortened(thread: str) -> str:
     return thread if len(thread) <= LONGEST_NAME else f"{thread[:5]}…{thread[6 - LONGEST_NAME :]}"
 
 
+LEAST_COMPILING = 0.5  # seconds that are told
 WRONG_INNER = 0.9  # share of packets without an inner end from which on --inner is probably not what was meant
 # Packets that should have counted
 LOSSES = ("truncated", "unsupported_link", "bad_rows", "unknown_details", "late", "stray", "skipped_family")
@@ -107,9 +108,10 @@ EXPORT_LOSSES = {
 @dataclass(frozen=True)
 class RunTotals:
     counters: Counters
-    seconds: float
+    seconds: float  # without those in which loops were compiled
     windows: int
     window_text: str  # the windows for people: "3 windows of 5m"
+    compiling: float = 0.0  # seconds
 
     def as_json(self) -> dict[str, Any]:
         counters = self.counters
@@ -123,6 +125,7 @@ class RunTotals:
             **({"exports": counters.exports} if counters.exports else {}),
             "warnings": counters.warnings,
             "seconds": round(self.seconds, 3),
+            "seconds_compiling": round(self.compiling, 3),
         }
 
 
@@ -151,7 +154,8 @@ def tell_end(totals: RunTotals, *, quiet: bool) -> None:
     else:
         seconds = f"{totals.seconds:.2f}" if totals.seconds < 10 else f"{totals.seconds:,.0f}"
         speed = f"{short_rate(counters.packets / max(totals.seconds, 1e-9))} {noun_of(counters)}s/s"
-        text = f"{_packets(counters)} in {seconds} s ({speed}), {totals.window_text}{_not_counted(counters)}"
+        before = f"compiled for {totals.compiling:.0f} s; " if totals.compiling >= LEAST_COMPILING else ""
+        text = f"{before}{_packets(counters)} in {seconds} s ({speed}), {totals.window_text}{_not_counted(counters)}"
         _say_summary(counters, text)
 
 

@@ -32,7 +32,7 @@ from superhosts.errors import RefusedError, SuperhostsError, UsageError
 from superhosts.fleet.edge import STATE, Edge, LocalRows, Position, check_settings
 from superhosts.fleet.names import check_site
 from superhosts.fleet.spool import LinkSender, Spool
-from superhosts.output.console import ReportedErrors, fail_with, log_status, tell
+from superhosts.output.console import ReportedErrors, fail_with, log_status, tell, warn_of_compiling
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
@@ -129,6 +129,8 @@ def watch(
     status = _status(run, scan, spool, sender, rows)
     serving = monitor.serving(observe_edge(monitor, run, scan, spool, sender, rows), reloads)
     with serving, sending(sender, spool), Interruption(monitor.stopping(run.stop), reloads.ask):
+        scan.prepare(saves=True)
+        warn_of_compiling()
         _say_ready(settings, spool, position)
         with progress:
             run.run()

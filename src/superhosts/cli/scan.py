@@ -24,7 +24,8 @@ from superhosts.core.profile import measured
 from superhosts.core.text import counted
 from superhosts.core.units import format_size
 from superhosts.errors import DeviceWarning
-from superhosts.output.console import ReportedErrors, fail_with, say
+from superhosts.jit.compilation import seconds_compiling
+from superhosts.output.console import ReportedErrors, fail_with, say, warn_of_compiling
 from superhosts.output.destination import Destinations, RunKind
 from superhosts.output.registry import open_destinations
 from superhosts.output.report import columns_with
@@ -74,6 +75,7 @@ class ScanRun:
     verbose: bool = False
     counters: CountersOutput = field(default_factory=lambda: CountersOutput(None))
     run: RunOptions = OF_FILES
+    prepares: bool = False  # whatever the inputs are: it says when it is ready
     view: View | None = None  # None: a progress bar
     around: Callable[[Scan], AbstractContextManager[object]] = nullcontext  # entered while the scan runs
     on_step: Callable[[], None] | None = None  # called after each step of the view
@@ -121,7 +123,7 @@ def run_scan(
     save, quiet = how.save, how.quiet
     view: View = ScanProgress(wanted=not quiet) if how.view is None else how.view
     found_any = is_partial = False
-    windows, started = 0, time.monotonic()
+    windows, started, compiled = 0, time.monotonic(), seconds_compiling()
     live_warnings = LiveWarnings(sources)
 
     def on_progress(position: int, packets: int) -> None:
@@ -141,6 +143,9 @@ def run_scan(
             _announce(settings)
         stopping = Interruption(run.stop, numbers=ENDING) if how.reload is None else Interruption(run.stop, how.reload)
         with stopping as interruption, how.around(run), view.of(run):
+            if how.prepares:
+                run.prepare(saves=save is not None, merges=save is not None)
+                warn_of_compiling()
             for result in run:
                 report = report_of(result, exports_of(sources))
                 with measured("report"), view.reporting(report):
@@ -153,11 +158,12 @@ def run_scan(
                     for source in sources:
                         source.release(result.window.end)
                 del result  # frees its cubes: those of the next window are allocated while this loop waits
-    seconds = time.monotonic() - started
+    compiled = seconds_compiling() - compiled
+    seconds = time.monotonic() - started - compiled
     is_whole = interruption.number is None and not errors.found  # else nobody knows how long the input was
     counters, is_short = run.counters, how.run.joins_short and is_whole
     text = windows_text(windows, settings, skipped=counters.skipped_windows, is_short=is_short)
-    totals = RunTotals(counters, seconds, windows, text)
+    totals = RunTotals(counters, seconds, windows, text, compiled)
     tell_end(replace(totals, counters=live_warnings.left(totals.counters)), quiet=quiet)
     how.counters.write(totals)
     if interruption.number is not None:

@@ -36,7 +36,9 @@ class _Work:
         self.lock = threading.Lock()
         self.threads = 0  # that compile now
         self.began = self.seconds = 0.0  # the seconds are those that nobody was told yet
+        self.total = 0.0  # seconds since the start
         self.after: Callable[[float], None] | None = None
+        self.late: Callable[[str, float], None] | None = None
         self.warned: set[str] = set()
 
 
@@ -51,7 +53,18 @@ def is_tested() -> bool:
 
 def before_compiling(call: Callable[[], None], after: Callable[[float], None] | None = None) -> None:
     """Call `call` once before this process compiles, and `after` (by `tell_seconds`) with the seconds that it took."""
-    _waiting[:], _work.after, _work.seconds = [call], after, 0.0
+    _waiting[:], _work.after, _work.late, _work.seconds = [call], after, None, 0.0
+
+
+def after_ready(call: Callable[[str, float], None]) -> None:
+    """From now on call `call` with each loop that is compiled, and the seconds that it took."""
+    _work.late = call
+
+
+def seconds_compiling() -> float:
+    """Return for how many seconds this process has compiled."""
+    with _work.lock:
+        return _work.total + (time.monotonic() - _work.began if _work.threads else 0.0)
 
 
 def announce() -> None:
@@ -67,12 +80,16 @@ def compiling(name: str) -> Iterator[None]:
     with _work.lock:
         _work.began = _work.began if _work.threads else time.monotonic()
         _work.threads += 1
+    began = time.monotonic()
     try:
         yield
     finally:
         with _work.lock:
             _work.threads -= 1
-            _work.seconds += 0.0 if _work.threads else time.monotonic() - _work.began
+            spent = 0.0 if _work.threads else time.monotonic() - _work.began
+            _work.seconds, _work.total = _work.seconds + spent, _work.total + spent
+        if _work.late is not None:
+            _work.late(name, time.monotonic() - began)
 
 
 def is_compiling() -> bool:

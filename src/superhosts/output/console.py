@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from superhosts.core.notices import ERROR, LONGEST, Notice, json_line, text_line
+from superhosts.core.notices import ERROR, LONGEST, WARNING, Notice, as_warning, json_line, text_line
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, use_tracebacks
-from superhosts.jit.compilation import before_compiling, is_tested, tell_seconds
+from superhosts.jit.compilation import after_ready, before_compiling, is_tested, tell_seconds
 from superhosts.output.streams import ERASE
 
 
@@ -104,6 +104,16 @@ def announce_compiling(*, quiet: bool = False) -> None:
         lambda: say(Notice("compiling for this machine: up to a minute; the result is kept on disk …", "compiling")),
         lambda seconds: say(Notice(f"compiled in {seconds:.1f} s", "compiled", seconds=round(seconds, 1))),
     )
+
+
+def warn_of_compiling() -> None:
+    """Warn from now on of every loop that is compiled: the command is ready, and its traffic waits meanwhile."""
+
+    def warn(loop: str, seconds: float) -> None:
+        text = f"COMPILED LATE: {loop}, for {seconds:.1f} s in which traffic waited or was lost; please report this"
+        tell(as_warning(Notice(text, "compiled-late", WARNING, loop=loop, seconds=round(seconds, 1))))
+
+    after_ready(warn)
 
 
 def tell(text: str) -> None:

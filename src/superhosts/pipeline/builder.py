@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from superhosts.core.device import run_parallel, thread_count
 from superhosts.core.hashing import make_key, secret_of
-from superhosts.core.pairs import CONTACTS, SYN, TCP, PacketBatch, PairBatch, Part, Window, pack
+from superhosts.core.pairs import CONTACTS, PacketBatch, PairBatch, Part, Window
 from superhosts.core.profile import Durations
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted
@@ -23,7 +21,7 @@ from superhosts.pipeline.contacts import Conversations, in_order, with_details
 from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
 from superhosts.pipeline.settings import Settings
 from superhosts.sketch.evidence.patterns import Verdict
-from superhosts.sketch.evidence.sample import Evidence, OpenSample, compile_rest
+from superhosts.sketch.evidence.sample import Evidence, OpenSample
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Sampling
 
@@ -299,34 +297,6 @@ class WindowBuilder:
             self.network.counters.no_contact = before
         self.pairs += sum(len(pairs) for _, pairs in found)
         return found
-
-
-def compile_all(settings: Settings, make_detector: MakeDetector | None = None) -> None:
-    """Compile what packets need, before they come: a live capture loses packets while it waits for a compiler.
-
-    The packets may be outside of the monitored network, so another window has every address as a host; if that would be
-    exact at first, a third one is not.
-    """
-    everywhere = replace(settings, inner=(), exclude=(), watch=("inner",))
-    ways = [settings, everywhere]
-    if make_detector is None and settings.starts_exact:
-        ways.append(replace(everywhere, exact=False))
-    for way in ways:
-        builder = WindowBuilder(way, make_detector, gathers=1)
-        now, details = np.zeros(1, np.int64), np.array([_passing(way)], np.uint64) if way.wants.details else None
-        narrow = np.full(1, 1 << 24, np.uint32), np.full(1, 2 << 24, np.uint32)
-        wide = np.full((1, 2), 1 << 61, np.uint64), np.full((1, 2), 9 << 58, np.uint64)
-        builder.update(0, PacketBatch(4, *narrow, now, details=details))
-        builder.update(0, PacketBatch(6, *wide, now, details=None if details is None else details.copy()))
-        builder.close(0, Window(0, 1))
-    if settings.evidence:
-        for family in settings.families:
-            compile_rest(family)
-
-
-def _passing(settings: Settings) -> int:
-    protocol, port = min(settings.lens.protocols or {TCP}), min(settings.lens.ports or {80})
-    return pack(protocol, (port, port), SYN)
 
 
 def gathered_memory(threads: int) -> int:

@@ -29,10 +29,11 @@ from superhosts.core.text import counted, printable, setting
 from superhosts.core.units import SECOND, format_size, parse_duration, parse_size
 from superhosts.detectors.detector import Detector
 from superhosts.errors import InputError, OutputError, SuperhostsError, UsageError
-from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResult, compile_all
+from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResult
 from superhosts.pipeline.contacts import with_details
 from superhosts.pipeline.interleaver import Interleaver
 from superhosts.pipeline.network import Counters as Counters
+from superhosts.pipeline.rehearsal import rehearse
 from superhosts.pipeline.settings import Settings, settings_of
 from superhosts.pipeline.sliding import SlidingAhead, SlidingPanes
 from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows, split_by_window
@@ -285,7 +286,7 @@ class Scan:
         self._revised = 0
         self._taken = 0  # packets that the windows have got
         self._has_begun = False
-        self._is_over = False  # the run has come to its end
+        self._is_prepared = self._is_over = False  # the run can begin, and has come to its end
 
     def _slide(self, builder: WindowBuilder) -> SlidingPanes:
         lengths = parse_duration(self.settings.window), parse_duration(self.settings.slide)
@@ -346,6 +347,18 @@ class Scan:
         self._stopping = True
         for source in self.sources:
             source.stop()
+
+    def prepare(self, *, saves: bool = False, merges: bool = False) -> None:
+        """Load or compile all loops, and then open what receives live traffic; `saves` and `merges`: sketches."""
+        if self._is_prepared:
+            return
+        self._is_prepared = True
+        how = {"find": self._options.find, "saves": saves, "merges": merges}
+        rehearse(self.settings, self._make_detector, sources=self.sources, **how)
+        for source in self.sources:
+            if not self._stopping:
+                with contextlib.suppress(SuperhostsError):  # The thread that reads it will tell.
+                    source.open()
 
     def open_window(self) -> Window | None:
         """Return the earliest open window: what a crash would lose of input that cannot be read again."""
@@ -408,8 +421,8 @@ class Scan:
                 source.leave()
 
     def _results(self) -> Iterator[WindowResult]:
-        if any(source.loses for source in self.sources):
-            compile_all(self.settings, self._make_detector)
+        if any(source.receives for source in self.sources):
+            self.prepare()
         try:
             for events in self._read():
                 for event in self._each(events):

@@ -181,6 +181,7 @@ class Source:
     replays: bool = True  # the next run can read it again, from its beginning
     live: bool = False  # it waits for traffic that has not happened yet
     loses: bool = False  # packets are lost while it is not read: a live capture
+    receives: bool = False  # it opens a ring or sockets, so that a run is prepared before
     wants: Wants = PLAIN
     one_thread: bool = False  # one thread reads it, so that it takes long: several such inputs are read at once
     _bytes: int = 0  # read so far
@@ -201,6 +202,14 @@ class Source:
 
     def choose_time(self, which: str) -> None:
         """Count records of flows by this time, one of the words of --time. Called before it is read."""
+        return
+
+    def rehearse(self) -> None:
+        """Use the loops that read it, without reading it: none is compiled when traffic comes."""
+        return
+
+    def open(self) -> None:
+        """Begin to receive, if it receives: called before it is read, once all loops are loaded."""
         return
 
     def first_time(self) -> int | None:

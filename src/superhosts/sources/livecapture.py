@@ -466,7 +466,7 @@ ADVICE = "see docs/guides/live.md: a larger ring (?ring=256MiB), --filter, or mo
 class LiveSource(Source):
     live = True
     replays = False
-    loses = True
+    loses = receives = True
 
     _lender: frames.ColumnLender
     _columns: frames.Columns
@@ -494,7 +494,7 @@ class LiveSource(Source):
             self._program()
 
     def _read(self) -> Iterator[PacketBlock]:
-        self._prepare()
+        self.open()
         try:
             while not self._stopped:
                 if block := self._next():
@@ -516,15 +516,18 @@ class LiveSource(Source):
 
     # Reading
 
-    def _prepare(self) -> None:
-        """Open the ring, once everything is compiled: from then on packets come."""
+    def rehearse(self) -> None:
         self._tally[frames.WANTS] = frames.wants_of(self.wants)
         rows = BLOCK_PACKETS * (2 if self.wants.tunnels == "both" else 1)
         self._lender = frames.ColumnLender(rows, rows, self.wants.details)
         self._columns = self._lender.borrow()
         empty = np.zeros(32, np.uint32)
         self._walk(empty.view(np.uint8), empty, Layout(128, 1, 0))
-        self._open()
+
+    def open(self) -> None:
+        if self._ring is None:
+            self.rehearse()
+            self._open()
 
     def _open(self) -> None:
         index = 0 if self._interface == ANY else index_of(self._interface)

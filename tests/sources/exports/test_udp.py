@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import sys
@@ -22,7 +23,7 @@ from superhosts.sources.exports.registry import state_folder
 from superhosts.sources.exports.udp import Listening, UdpSource, parse_listening
 from superhosts.sources.open import open_all
 from udp import send, wait_listening, wait_received, waiting_bytes
-from waiting import wait_for
+from waiting import DEADLINE, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="exports are received on Linux only")
 
@@ -44,6 +45,7 @@ class Read:
         assert isinstance(source, UdpSource)
         self.source = source
         self.packets = 0
+        self.source.open()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -117,9 +119,53 @@ def test_everything_that_waits_is_read_if_the_stop_comes_first(monkeypatch: pyte
     monkeypatch.setattr(product, "BATCH_DATAGRAMS", 4)
     port = free_port()
     (source,) = open_all(f"netflow://127.0.0.1:{port}")
+    source.open()
     send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sequence=each) for each in range(40)))
     source.stop()
     assert sum(sum(map(len, block)) for block in source.blocks()) == 40
+
+
+def test_the_last_datagrams_that_the_kernel_drops_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "RECEIVE_BUFFER", 4096)
+    port = free_port()
+    (source,) = open_all(f"netflow://127.0.0.1:{port}")
+    source.open()
+    send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sequence=each) for each in range(400)))
+    source.stop()
+    read = sum(sum(map(len, block)) for block in source.blocks())
+    [status] = source.counters.exports
+    assert 0 < read < 400
+    assert read + status["kernel_drops"] == 400
+
+
+def test_what_nobody_decodes_after_a_stop_counts_as_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MOST_WAITING": 1, "BATCH_DATAGRAMS": 4, "DRAIN": 0.0, "IDLE": 0.001}.items():
+        monkeypatch.setattr(product, name, value)
+    port = free_port()
+    source = UdpSource("test", Listening("netflow", "127.0.0.1", port))
+    source.open()
+    send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")], sequence=each) for each in range(40)))
+    source.stop()
+    source._receive(0)
+    assert source._dropped == [36]
+    assert sum(sum(map(len, block)) for block in source.blocks()) == 4
+
+
+def test_what_waits_in_the_socket_of_a_process_when_it_is_told_to_stop_counts(tmp_path: Path) -> None:
+    port = free_port()
+    node = scan_node(tmp_path, "stopped", port, "--window", "1h")
+    with ending(node):
+        node.start()
+        wait_listening(port)
+        assert node.process is not None
+        os.kill(node.process.pid, signal.SIGSTOP)
+        send(port, *(e.version5([e.record5("10.0.0.1", "10.0.0.2")] * 30, sequence=30 * each) for each in range(60)))
+        node.process.send_signal(signal.SIGTERM)
+        os.kill(node.process.pid, signal.SIGCONT)
+        assert node.process.wait(DEADLINE) == 128 + signal.SIGTERM
+    counters = json.loads((tmp_path / "stopped.json").read_text())
+    assert counters["packets"] + 30 * counters["exports"][0]["kernel_drops"] == 30 * 60
+    assert counters["packets"] > 0
 
 
 @pytest.mark.slow
@@ -151,6 +197,7 @@ def test_records_count_when_they_are_received_unless_another_time_is_chosen() ->
     for which, near in (("record", 0), ("received", 0), ("export", 60), ("start", 64), ("end", 63)):
         source = UdpSource("test", listening)
         source.choose_time(which)
+        source.open()
         now = int(time.time())
         send(port, e.version5([e.record5("10.0.0.1", "10.0.0.2")], seconds=now - 60))
         first = source.first_time()

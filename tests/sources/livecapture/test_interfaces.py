@@ -162,16 +162,16 @@ import socket, sys
 from superhosts.sources.livecapture import open_live
 
 (source,) = open_live("live:near0")
-prepare = source._prepare
+opened = source.open
 
-def prepare_and_send():
-    prepare()
+def open_and_send():
+    opened()
     own = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     own.bind(("far0", 0))
     for _ in range(300):
         own.send(bytes.fromhex(sys.argv[1]))
 
-source._prepare = prepare_and_send
+source.open = open_and_send
 source.stop()
 print(sum(len(batch) for block in source.blocks() for batch in block), source.counters.packets)
 """

@@ -6,6 +6,7 @@ their template. Then the walk goes on behind it.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
@@ -230,9 +231,11 @@ def as_block(content: bytes) -> Bytes:
     return np.frombuffer(bytearray(content), np.uint8)
 
 
-def empty_batch() -> Batch:
-    """Return a batch without datagrams: reading it loads the compiled loops before the first datagram comes."""
-    return Batch(as_block(b"\0"), np.zeros((0, layout.DATAGRAM_SLOTS), np.int64), np.zeros((0, 2), np.uint64))
+def made_up_batch() -> Batch:
+    """Return a datagram of IPFIX with a template, one of options, and a record of each: it uses all compiled loops."""
+    templates = 2, 16, 256, 2, 8, 4, 12, 4, 3, 14, 257, 1, 1, 302, 4
+    content = struct.pack("!HHIII15HHHIHHII", 10, 66, 0, 0, 0, *templates, 257, 8, 0, 256, 12, 1 << 24, 2 << 24)
+    return _as_batch([HeldSet(content, 0)], 1)
 
 
 class Budget:

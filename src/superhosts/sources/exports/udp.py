@@ -2,8 +2,8 @@
 
 The kernel's own buffer for a socket is small, a few hundred datagrams on many systems. So the thread of a socket
 receives in compiled code without the GIL (recvmmsg), into a queue of bounded memory, and what the kernel dropped all
-the same is counted (SO_RXQ_OVFL). The thread that reads the source decodes everything that waits at once, so that
-blocks are large when there is much to do.
+the same is counted (SO_MEMINFO). The thread that reads the source decodes everything that waits at once, so that
+blocks are large when there is much to do. A stop reads what has come by then, and nothing that comes later.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import errno
 import math
 import queue
 import socket
+import struct
 import sys
 import threading
 import time
@@ -30,14 +31,14 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import PacketBlock
 from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import compiled
-from superhosts.sources.base import Source, Wants, whole_number, words_of
-from superhosts.sources.exports.collector import Batch, Collector, Settings, empty_batch
+from superhosts.sources.base import Source, SourceCounters, Wants, whole_number, words_of
+from superhosts.sources.exports.collector import Batch, Collector, Settings, made_up_batch
 from superhosts.sources.exports.layout import DATAGRAM_SLOTS, END, RECEIVED, START, Bytes, Rows
 from superhosts.sources.exports.registry import TemplateFile, state_folder
 
 MOST_WAITING = 128  # batches of 1 MiB that wait to be decoded
 STATUS_PAUSE = 0.5  # seconds between two looks at all exporters
-LINGER = 0.5  # seconds after a stop in which what has come is still read
+DRAIN = 5.0  # seconds after a stop in which datagrams wait to be decoded; what is left then counts as dropped
 LONGEST_WAIT = 0.2  # seconds for which records wait for others in their block
 LIVE_TIME = {"record": "received"}  # a flow is reported after it has ended: windows do not wait for it
 PORTS = {"netflow": 2055, "sflow": 6343}
@@ -51,14 +52,13 @@ BATCH_DATAGRAMS = 4096
 RECEIVE_BUFFER = 64 << 20  # bytes that the kernel is asked for; it may give less
 IDLE = 0.05  # seconds without a datagram after which a call returns
 GATHERING = 5_000_000  # nanoseconds for which a call gathers datagrams after the first
-_RXQ_OVFL = 40  # SO_RXQ_OVFL, which Python has no name for
-_RCVBUFFORCE = 33
-_HEADER, _NAME, _CONTROL = 8, 32, 64  # of a message: words of struct mmsghdr, bytes of its address and control data
+_RCVBUFFORCE, _ATTACH_FILTER, _MEMINFO = 33, 26, 55  # options of sockets, which Python has no names for
+_MEMINFO_DROPS = 8  # its place among the words of SO_MEMINFO
+_HEADER, _NAME = 8, 32  # of a message: words of struct mmsghdr, bytes of its address
 _WAIT_FOR_ONE = 0x10000
-_NAME_LENGTH, _CONTROL_LENGTH, _LENGTH = 1, 5, 7  # words of struct mmsghdr
+_NAME_LENGTH, _LENGTH = 1, 7  # words of struct mmsghdr
 _MASK = (1 << 32) - 1
-# Slots of a state: datagrams of the last call, which of them is next, and what the kernel has dropped so far.
-COUNT, NEXT, DROPPED = 0, 1, 2
+COUNT, NEXT = 0, 1  # slots of a state: datagrams of the last call, and which of them is next
 
 _recvmmsg = types.ExternalFunction(
     "recvmmsg", types.int32(types.int32, types.voidptr, types.uint32, types.int32, types.uintp)
@@ -121,17 +121,19 @@ def parse_listening(text: str) -> Listening:
 
 
 class UdpSource(Source):
-    live = True
+    live = receives = True
     replays = False
 
     def __init__(self, name: str, listening: Listening) -> None:
         super().__init__(name)
         self._listening = listening
         self._settings = Settings(is_sflow=listening.scheme == "sflow", time="received", is_live=True)
-        self._sockets = open_sockets(listening, name)
+        for each in open_sockets(listening, name):  # Says at once what is wrong with the port.
+            each.close()
+        self._sockets: list[socket.socket] = []
         self._batches: queue.Queue[Batch] = queue.Queue(MOST_WAITING)
-        self._quiet = [False] * len(self._sockets)  # nothing has come for a moment
-        self._dropped = [0] * len(self._sockets)
+        self._quiet = [False] * listening.sockets  # nothing has come for a moment
+        self._dropped = [0] * listening.sockets
         self._templates: TemplateFile | None = None
         self._blocks: Iterator[PacketBlock] | None = None
         self._threads: list[threading.Thread] = []
@@ -144,6 +146,19 @@ class UdpSource(Source):
 
     def want(self, wants: Wants) -> None:
         self._settings = self._settings._replace(wants=wants)
+
+    def rehearse(self) -> None:
+        one, other = socket.socketpair(type=socket.SOCK_DGRAM)
+        with one, other:
+            one.setblocking(False)
+            stage = new_stage()
+            receive(one.fileno(), stage, *made_up_batch())
+        collector = Collector(SourceCounters(), self._settings)
+        list(collector.feed(made_up_batch()))
+        collector.take()
+
+    def open(self) -> None:
+        self._sockets = self._sockets or open_sockets(self._listening, self.name)
 
     def first_time(self) -> int | None:
         """Return the time of the first record, for which this waits; None if it was stopped before."""
@@ -162,6 +177,7 @@ class UdpSource(Source):
         self._stopped = True
 
     def _receive_all(self) -> Iterator[PacketBlock]:
+        self.open()
         collector = Collector(self.counters, self._settings)
         path = self._listening.state_file
         if path is not None:
@@ -174,7 +190,6 @@ class UdpSource(Source):
         for thread in threads:
             thread.start()
         try:
-            yield from collector.feed(empty_batch())
             yield from self._decode(collector)
         finally:
             self._stopped = True
@@ -219,31 +234,34 @@ class UdpSource(Source):
             self.counters.exports = [collector.status(self.name)]
 
     def _receive(self, number: int) -> None:
-        stage, file = new_stage(), self._sockets[number].fileno()
+        stage, own = new_stage(), self._sockets[number]
         until = math.inf
         while True:
-            is_last = self._stopped  # what is in the kernel's buffer is still read, but not for ever
+            if until == math.inf:
+                self._dropped[number] = dropped_of(own)
+                if self._stopped:
+                    refuse(own)
+                    until = time.monotonic() + DRAIN
             block = np.empty(BATCH_BYTES, np.uint8)  # memory that is never written costs nothing
             datagrams = np.zeros((BATCH_DATAGRAMS, DATAGRAM_SLOTS), np.int64)
             peers = np.zeros((BATCH_DATAGRAMS, 2), np.uint64)
-            count = receive(file, stage, block, datagrams, peers)
-            until = min(until, time.monotonic() + LINGER) if is_last else until  # The first call may compile.
-            self._dropped[number] = int(stage.state[DROPPED])
+            count = receive(own.fileno(), stage, block, datagrams, peers)
             self._quiet[number] = count == 0
-            if count:
-                self._put(Batch(block, datagrams[:count], peers[:count]))
-            if is_last and (not count or time.monotonic() >= until):
+            if count and not self._put(Batch(block, datagrams[:count], peers[:count]), until):
+                self._dropped[number] += count
+            if not count and until < math.inf:
                 return
 
-    def _put(self, batch: Batch) -> None:
-        """Hand a batch over; wait while too many wait already."""
+    def _put(self, batch: Batch, until: float) -> bool:
+        """Hand a batch over; wait while too many wait already, but not for ever once the run is stopped."""
         while True:
             try:
                 self._batches.put(batch, timeout=IDLE)
-                return
+                return True
             except queue.Full:
-                if self._stopped:
-                    return
+                until = min(until, time.monotonic() + DRAIN) if self._stopped else until
+                if time.monotonic() >= until:
+                    return False
 
 
 class Stage(NamedTuple):
@@ -252,7 +270,6 @@ class Stage(NamedTuple):
     slots: Bytes
     headers: NDArray[np.uint64]
     names: Bytes
-    controls: Bytes
     vectors: NDArray[np.uint64]  # struct iovec; held only because the headers point to it
     clock: Rows
     state: Rows
@@ -260,31 +277,18 @@ class Stage(NamedTuple):
 
 def new_stage() -> Stage:
     slots, names = np.zeros(STAGED * LONGEST, np.uint8), np.zeros(STAGED * _NAME, np.uint8)
-    controls, vectors = np.zeros(STAGED * _CONTROL, np.uint8), np.zeros((STAGED, 2), np.uint64)
-    headers = np.zeros((STAGED, _HEADER), np.uint64)
+    vectors, headers = np.zeros((STAGED, 2), np.uint64), np.zeros((STAGED, _HEADER), np.uint64)
     for number in range(STAGED):
         vectors[number] = slots.ctypes.data + number * LONGEST, LONGEST
-        name, control = names.ctypes.data + number * _NAME, controls.ctypes.data + number * _CONTROL
-        headers[number] = name, _NAME, vectors.ctypes.data + number * 16, 1, control, _CONTROL, 0, 0
-    return Stage(slots, headers, names, controls, vectors, np.zeros(2, np.int64), np.zeros(3, np.int64))
+        name = names.ctypes.data + number * _NAME
+        headers[number] = name, _NAME, vectors.ctypes.data + number * 16, 1, 0, 0, 0, 0
+    return Stage(slots, headers, names, vectors, np.zeros(2, np.int64), np.zeros(2, np.int64))
 
 
 @compiled
 def _now(clock: Rows, which: int) -> int:
     _clock_gettime(np.int32(which), clock.ctypes)
     return clock[0] * 1_000_000_000 + clock[1]  # type: ignore[no-any-return]
-
-
-@compiled
-def _note_dropped(stage: Stage, number: int) -> None:
-    """Take the kernel's count of dropped datagrams from the control data of a message."""
-    at = number * _CONTROL
-    controls = stage.controls
-    if stage.headers[number, _CONTROL_LENGTH] >= np.uint64(20) and controls[at + 12] == _RXQ_OVFL:
-        value = 0
-        for place in range(3, -1, -1):
-            value = value << 8 | np.int64(controls[at + 16 + place])
-        stage.state[DROPPED] = value
 
 
 @compiled
@@ -324,14 +328,13 @@ def receive(file: int, stage: Stage, block: Bytes, datagrams: Rows, peers: NDArr
             datagrams[rows, START], datagrams[rows, END] = filled, filled + length
             datagrams[rows, RECEIVED] = received
             peers[rows, 0], peers[rows, 1] = _address(stage, number)
-            _note_dropped(stage, number)
             filled += length
             rows += 1
             state[NEXT] += 1
         if rows and received - started > GATHERING:
             return rows
         for number in range(STAGED):
-            headers[number, _NAME_LENGTH], headers[number, _CONTROL_LENGTH] = np.uint64(_NAME), np.uint64(_CONTROL)
+            headers[number, _NAME_LENGTH] = np.uint64(_NAME)
         got = _recvmmsg(np.int32(file), headers.ctypes, np.uint32(STAGED), np.int32(_WAIT_FOR_ONE), np.uint64(0))
         if got <= 0:
             return rows
@@ -373,7 +376,6 @@ def _open_one(listening: Listening) -> socket.socket:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
         with contextlib.suppress(OSError):  # It takes a privilege, and goes beyond the limit of the system.
             own.setsockopt(socket.SOL_SOCKET, _RCVBUFFORCE, RECEIVE_BUFFER)
-        own.setsockopt(socket.SOL_SOCKET, _RXQ_OVFL, 1)
         microseconds = int(IDLE * 1_000_000)
         timeout = bytes(ctypes.c_long(0)) + bytes(ctypes.c_long(microseconds))
         own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
@@ -382,6 +384,18 @@ def _open_one(listening: Listening) -> socket.socket:
         own.close()
         raise
     return own
+
+
+def dropped_of(own: socket.socket) -> int:
+    """Return how many datagrams the kernel has dropped, having no room for them."""
+    words = own.getsockopt(socket.SOL_SOCKET, _MEMINFO, 4 * (_MEMINFO_DROPS + 1))
+    return int(np.frombuffer(words, np.uint32)[_MEMINFO_DROPS])
+
+
+def refuse(own: socket.socket) -> None:
+    """Take no more datagrams; those that wait stay (a filter of one instruction: return 0 bytes)."""
+    code = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0), 8)
+    own.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("@HP", 1, ctypes.addressof(code)))
 
 
 def open_port(text: str) -> UdpSource:
