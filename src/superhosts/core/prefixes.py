@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,8 @@ Networks = list[Network]
 
 SAMPLED_BLOCKS, SAMPLED_PACKETS = 64, 1024  # most blocks of a sample, and packets of each
 SHOWN_PREFIXES = 3
+BLOCK = 4096  # addresses whose flags are in a core's cache together
+SPECIAL = 2  # the bit from which on flags say whether an address is special
 
 # The word for prefixes that nobody else can have on the Internet: RFC 1918, unique local (RFC 4193) and link-local.
 PRIVATE = "private"
@@ -31,7 +34,7 @@ PRIVATE_NETWORKS: Networks = [
     *(ipaddress.IPv6Network(text) for text in ("fc00::/7", "fe80::/10")),
 ]
 # Multicast (link-local multicast included), broadcast and unspecified addresses. The broadcast address of a subnet
-# cannot be told from a host without the subnet's mask. `mark_special` computes the same.
+# cannot be told from a host without the subnet's mask.
 SPECIAL_NETWORKS: Networks = [
     *(ipaddress.IPv4Network(text) for text in ("224.0.0.0/4", "255.255.255.255/32", "0.0.0.0/32")),
     *(ipaddress.IPv6Network(text) for text in ("ff00::/8", "::/128")),
@@ -85,78 +88,77 @@ def _halves(numbers: list[int]) -> Words:
     return np.array([(n >> 64, n & (1 << 64) - 1) for n in numbers], np.uint64).reshape(len(numbers), 2)
 
 
-@compiled
 def inside(addresses: Addresses, table: PrefixTable) -> Flags:
-    out = np.empty(len(addresses), np.uint8)
-    mark_inside(addresses, table, out)
-    return out
+    """Return 1 for every address that the table contains, else 0."""
+    flags = np.empty(len(addresses), np.uint8)
+    if look_up(addresses, table.known, flags) & 2:
+        search_ranges(addresses, table, 0, flags)
+    return flags
 
 
-@compiled
-def mark_inside(addresses: Addresses, table: PrefixTable, out: Flags) -> None:
-    """Write 1 for every address that the table contains, else 0."""
-    known, first, last, lows, highs = table
+def look_up(addresses: Addresses, known: Flags, out: Flags) -> int:
+    """Write what is known of the first 16 bits of every address; return the OR of all that. Most prefixes need no more.
+
+    Where `known_special` is unsure, the rest of the address decides. The loop takes the 16-bit words of both address
+    families alike, so that it is compiled once.
+    """
+    words = np.ascontiguousarray(addresses).reshape(-1).view(np.uint16)
+    return _look_up(words, *((1, 2) if addresses.ndim == 1 else (3, 8)), known, out)
+
+
+@partial(compiled, counts=False)
+def _look_up(words: NDArray[np.uint16], first: int, size: int, known: Flags, out: Flags) -> int:
+    """The first 16 bits of an address are word `first` of `size`."""
+    at, all_found = np.uint64(first), np.uint8(0)
+    for start in range(0, len(out), BLOCK):
+        flags, found = out[start : start + BLOCK], np.uint8(0)
+        for i in range(len(flags)):
+            flags[i] = known[words[at]]
+            found |= flags[i]
+            at += np.uint64(size)
+        all_found |= found
+        if found & 2 << SPECIAL:
+            for i in range(len(flags)):
+                if flags[i] & 2 << SPECIAL:
+                    address = words[(start + i) * size : (start + i + 1) * size]
+                    alike = True
+                    for word in address:
+                        alike &= word == address[first]
+                    flags[i] ^= np.uint8((3 if alike else 2) << SPECIAL)
+    return int(all_found)
+
+
+@partial(compiled, counts=False)
+def search_ranges(addresses: Addresses, table: PrefixTable, shift: int, flags: Flags) -> None:
+    """Where the two bits of a flag from bit `shift` on are 2, make them 1 if the table contains the address, else 0."""
     for i in range(len(addresses)):
-        if addresses.ndim == 1:
-            out[i] = known[addresses[i] >> np.uint32(16)]
-        else:
-            out[i] = known[addresses[i, 0] >> np.uint64(48)]
-    if _largest(out[: len(addresses)]) < 2:  # With most prefixes, the small table decides.
-        return
-    for i in range(len(addresses)):
-        if out[i] < 2:
+        if not flags[i] >> shift & 2:
             continue
         if addresses.ndim == 1:
             high, low = np.uint64(addresses[i]) << np.uint64(32), np.uint64(0)
         else:
             high, low = addresses[i, 0], addresses[i, 1]
         top = high >> np.uint64(48)
-        a, b = first[top], last[top]
+        a, b = table.first[top], table.last[top]
         while a < b:  # Binary search for the first range that does not end before the address.
             middle = (a + b) >> 1
-            if highs[middle, 0] < high or (highs[middle, 0] == high and highs[middle, 1] < low):
+            if table.high[middle, 0] < high or (table.high[middle, 0] == high and table.high[middle, 1] < low):
                 a = middle + 1
             else:
                 b = middle
-        out[i] = a < last[top] and (lows[a, 0] < high or (lows[a, 0] == high and lows[a, 1] <= low))
+        is_inside = a < table.last[top] and (
+            table.low[a, 0] < high or (table.low[a, 0] == high and table.low[a, 1] <= low)
+        )
+        flags[i] ^= (3 if is_inside else 2) << shift
 
 
-@compiled
-def mark_special(addresses: Addresses, out: Flags) -> bool:
-    """Write 1 for every multicast, broadcast or unspecified address, else 0; return False if there is certainly none.
+@cache
+def known_special(family: int) -> Flags:
+    """Return what the first 16 bits of an address say of it, from bit SPECIAL on: 1 if it is special, 2 if unsure.
 
-    Nothing is written then. Most blocks have none, and looking for the largest address runs in vector registers.
+    In each special network with a longer prefix, all 16-bit words of an address are the same.
     """
-    if addresses.ndim == 1:
-        largest = np.uint32(0)
-        for i in range(len(addresses)):  # minus 1, so that 0.0.0.0 is the largest of all
-            largest = max(largest, np.uint32(addresses[i] - np.uint32(1)))
-        if largest < np.uint32(0xDFFFFFFF):
-            return False
-        for i in range(len(addresses)):
-            out[i] = np.uint8(np.uint32(addresses[i] - np.uint32(0xE0000000)) < np.uint32(0x10000000))
-        if largest >= np.uint32(0xFFFFFFFE):
-            for i in range(len(addresses)):
-                out[i] |= np.uint8(np.uint32(addresses[i] + np.uint32(1)) < np.uint32(2))
-    else:
-        top = np.uint64(0)
-        for i in range(len(addresses)):
-            top = max(top, addresses[i, 0] - np.uint64(1))
-        if top < np.uint64(0xFEFFFFFFFFFFFFFF):
-            return False
-        for i in range(len(addresses)):
-            unspecified = np.uint8((addresses[i, 0] | addresses[i, 1]) == np.uint64(0))
-            out[i] = unspecified | np.uint8(addresses[i, 0] >= np.uint64(0xFF00000000000000))
-    return True
-
-
-@compiled
-def _largest(flags: Flags) -> int:
-    """Return the largest flag. A maximum runs in vector registers, where | of small integers does not."""
-    largest = np.uint8(0)
-    for i in range(len(flags)):
-        largest = max(largest, flags[i])
-    return int(largest)
+    return make_table(SPECIAL_NETWORKS, family).known << np.uint8(SPECIAL)
 
 
 def parse_networks(values: Sequence[str], name: str) -> Networks:

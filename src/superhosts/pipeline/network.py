@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from superhosts.core import prefixes
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.lens import PLAIN_LENS, Allowed, Lens
 from superhosts.core.pairs import Addresses, Details, PacketBatch, PairBatch, Part
-from superhosts.core.prefixes import Flags, PrefixTable, inside, mark_inside, mark_special
+from superhosts.core.prefixes import SPECIAL, Flags, PrefixTable, inside, look_up, search_ranges
 from superhosts.core.profile import timed
 from superhosts.core.text import setting
 from superhosts.errors import UsageError
@@ -34,13 +34,12 @@ from superhosts.jit.cache import compiled
 from superhosts.jit.memory import Lender
 from superhosts.sources.base import SourceCounters
 
-SPECIAL = ("drop", "keep")  # what to do with multicast, broadcast and unspecified addresses as hosts
+SPECIAL_CHOICES = ("drop", "keep")  # what to do with multicast, broadcast and unspecified addresses as hosts
 # Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
 LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
 ROOM = 2 * MOST_SHARE + 1  # pairs: two of each packet, and what is overwritten
 # The marks of packets that count for a contact (core/pairs.py)
 MARKS = {"": 0, "opened": traffic.OPENED, "answered": traffic.ANSWERS | traffic.ANSWERED}
-BLOCK = 1024  # packets whose flags are in a core's cache together
 Ports = NDArray[np.uint16]
 
 _ZERO = np.uint64(0)
@@ -54,92 +53,65 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio: por
 
 
 class Rule(NamedTuple):
-    """Which end of a packet becomes a host. Flags are integers for the compiler."""
+    """Which end of a packet becomes a host. Flags are as narrow as those of packets, so that vectors have many."""
 
-    outer: int  # 1: the outer end is the host
-    sent: int  # 1: include hosts that sent the packet
-    received: int  # 1: include hosts that received the packet
-    all_inner: int  # 1: there are no inner prefixes
-    exclusions: int  # 1: some hosts are excluded
-    drops_special: int  # 1: multicast, broadcast and unspecified addresses are not hosts
+    outer: np.uint8  # 1: the outer end is the host
+    sent: np.uint8  # 1: include hosts that sent the packet
+    received: np.uint8  # 1: include hosts that received the packet
     mask_high: int  # mask of an IPv6 host, high word; or of an IPv4 host
     mask_low: int  # mask of an IPv6 host, low word
 
 
-@compiled
-def find_hosts(
-    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule
-) -> tuple[Flags, Flags, int, int, int]:
-    """Return for every packet 1 if its source is a host, and 1 if its destination is.
+INNER, EXCLUDED = 0, 4  # bits of flags, besides SPECIAL
 
-    Return also the number of packets without an inner end, the number with equal ends, and the number of special ends
-    that would be hosts otherwise.
+
+class Ends(NamedTuple):
+    """Flags of packets."""
+
+    src: Flags  # what is known of the source: flags of prefix tables at the bits INNER, EXCLUDED and SPECIAL
+    dst: Flags
+    differ: Flags  # 1 where source and destination differ
+    sources: Flags  # 1 where the source is a host: results of `find_hosts`
+    targets: Flags
+    counts: Flags  # for `find_hosts`
+
+
+@partial(compiled, counts=False)
+def find_hosts(ends: Ends, rule: Rule) -> tuple[int, int]:
+    """Write which ends of packets are hosts, in loops so simple that they run in vector registers.
+
+    Return the number of packets with an inner end, and that of special ends that would be hosts otherwise. An excluded
+    end is none, special or not.
     """
-    n = len(src)
-    sources, targets = np.empty(n, np.uint8), np.empty(n, np.uint8)
-    inner_src, inner_dst = np.ones(BLOCK, np.uint8), np.ones(BLOCK, np.uint8)
-    counts, marked = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint8)
-    left_out = 0
-    outer, sent, received = np.uint8(rule.outer), np.uint8(rule.sent), np.uint8(rule.received)
-    differing, counted = np.uint32(0), np.uint32(0)
-    for start in range(0, n, BLOCK):  # in loops so simple that they run in vector registers
-        left, right = src[start : start + BLOCK], dst[start : start + BLOCK]
-        size = len(left)
-        if rule.all_inner == 0:
-            mark_inside(left, inner, inner_src)
-            mark_inside(right, inner, inner_dst)
-        for i in range(size):
-            if src.ndim == 1:
-                counts[i] = left[i] != right[i]
-            else:
-                counts[i] = (left[i, 0] != right[i, 0]) | (left[i, 1] != right[i, 1])
-        for i in range(size):
-            differing = np.uint32(differing + np.uint32(counts[i]))
-        for i in range(size):
-            counts[i] &= inner_src[i] | inner_dst[i]
-        for i in range(size):
-            counted = np.uint32(counted + np.uint32(counts[i]))
-        from_here, to_here = sources[start : start + size], targets[start : start + size]
-        for i in range(size):
-            from_here[i] = counts[i] & (inner_src[i] ^ outer) & sent
-        for i in range(size):
-            to_here[i] = counts[i] & (inner_dst[i] ^ outer) & received
-        if rule.exclusions == 1:  # first: an excluded end is not a host, special or not
-            mark_inside(left, excluded, marked)
-            _leave_out(from_here, marked)
-            mark_inside(right, excluded, marked)
-            _leave_out(to_here, marked)
-        if rule.drops_special == 1:
-            if mark_special(left, marked):
-                left_out += _leave_out(from_here, marked)
-            if mark_special(right, marked):
-                left_out += _leave_out(to_here, marked)
-    return sources, targets, int(differing) - int(counted), n - int(differing), left_out
+    a, b, differ, sources, targets, counts = ends
+    counted = left_out = np.uint32(0)
+    for i in range(len(a)):
+        counts[i] = (a[i] | b[i]) & differ[i]
+    for i in range(len(a)):
+        counted = np.uint32(counted + np.uint32(counts[i]))
+    for i in range(len(a)):
+        sources[i] = counts[i] & (a[i] ^ rule.outer) & rule.sent & ~(a[i] >> EXCLUDED)
+        targets[i] = counts[i] & (b[i] ^ rule.outer) & rule.received & ~(b[i] >> EXCLUDED)
+        counts[i] = (sources[i] & a[i] >> SPECIAL) + (targets[i] & b[i] >> SPECIAL)
+    for i in range(len(a)):
+        left_out = np.uint32(left_out + np.uint32(counts[i]))
+    for i in range(len(a)):
+        sources[i] &= ~(a[i] >> SPECIAL)
+        targets[i] &= ~(b[i] >> SPECIAL)
+    return int(counted), int(left_out)
 
 
-@compiled
-def _leave_out(hosts: Flags, marked: Flags) -> int:
-    """Clear the flags of hosts whose addresses are marked; return how many these are."""
-    count = np.uint32(0)
-    for i in range(len(hosts)):
-        count = np.uint32(count + np.uint32(hosts[i] & marked[i]))
-    for i in range(len(hosts)):
-        hosts[i] &= marked[i] ^ np.uint8(1)
-    return int(count)
-
-
-@compiled
+@partial(compiled, counts=False)
 def make_pairs(
-    src: Addresses, dst: Addresses, inner: PrefixTable, excluded: PrefixTable, rule: Rule, pairs: tuple[Any, Any]
-) -> tuple[int, int, int, int]:
-    """Write the hosts and peers of packets into the columns of `pairs`; return their number and those of `find_hosts`.
+    src: Addresses, dst: Addresses, sources: Flags, targets: Flags, rule: Rule, pairs: tuple[Any, Any]
+) -> int:
+    """Write hosts and peers into the columns of `pairs`, given which ends of packets are hosts; return their number.
 
     The columns have room for two pairs of each packet, and one more. Which end of a packet is a host is as good as
     random, so a branch would be mispredicted. Every packet is written twice instead, and the next one overwrites what
     does not count.
     """
     hosts, peers = pairs
-    sources, targets, ignored, same, left_out = find_hosts(src, dst, inner, excluded, rule)
     count = np.uint64(0)  # Unsigned: a signed index is tested for negative values.
     if src.ndim == 1:
         mask = np.uint32(rule.mask_high)
@@ -156,7 +128,7 @@ def make_pairs(
             hosts[count, 0], hosts[count, 1] = dst[i, 0] & rule.mask_high, dst[i, 1] & rule.mask_low
             peers[count, 0], peers[count, 1] = src[i, 0], src[i, 1]
             count += np.uint64(targets[i])
-    return int(count), ignored, same, left_out
+    return int(count)
 
 
 class Choice(NamedTuple):
@@ -166,7 +138,7 @@ class Choice(NamedTuple):
     by_port: int  # 1: only packets with one of its ports count
 
 
-@compiled
+@partial(compiled, counts=False)
 def choose(
     src: Addresses,
     dst: Addresses,
@@ -221,23 +193,23 @@ class PortUse(NamedTuple):
     alone: int  # 1: a peer is a port
 
 
-@compiled
+@partial(compiled, counts=False)
 def make_port_pairs(
     src: Addresses,
     dst: Addresses,
     ports: Ports,
-    tables: tuple[PrefixTable, PrefixTable],
+    sources: Flags,
+    targets: Flags,
     rule: Rule,
     use: PortUse,
     pairs: tuple[Any, Any],
-) -> tuple[int, int, int, int]:
+) -> int:
     """Do what `make_pairs` does, with ports in the peers or the hosts.
 
     A peer of IPv6 with a port would have 144 bits: the port is spread over the low word, where nobody meets another
     peer by chance.
     """
     hosts, peers = pairs
-    sources, targets, ignored, same, left_out = find_hosts(src, dst, tables[0], tables[1], rule)
     count = np.uint64(0)
     for i in range(len(src)):
         port = np.uint64(ports[i])
@@ -262,7 +234,7 @@ def make_port_pairs(
                     high, low = _ZERO, port
                 peers[count, 0], peers[count, 1] = high, low
             count += np.uint64(targets[i] if end else sources[i])
-    return int(count), ignored, same, left_out
+    return int(count)
 
 
 @dataclass
@@ -334,8 +306,8 @@ class Network:
         for name, bits, most in (("ipv4_prefix", ipv4_prefix, 32), ("ipv6_prefix", ipv6_prefix, 128)):
             if not 1 <= bits <= most:
                 raise UsageError(f"{setting(name, bits)}: must be from 1 to {most}")
-        if special not in SPECIAL:
-            raise UsageError(f"{setting('special', special)}: one of {', '.join(SPECIAL)}")
+        if special not in SPECIAL_CHOICES:
+            raise UsageError(f"{setting('special', special)}: one of {', '.join(SPECIAL_CHOICES)}")
         self._inner = prefixes.parse_networks(inner, "inner")
         self._excluded = prefixes.parse_networks(exclude, "exclude")
         if inner and not self._inner:  # An empty file must not make every address inner.
@@ -350,6 +322,8 @@ class Network:
         self.counters = Counters()
         self.outside = prefixes.OutsideSample()
         self._rules: dict[Part, Rule] = {}
+        self._known: dict[int, Flags] = {}  # by family: what the first 16 bits of an address say of it
+        self._flags = Lender(6 * MOST_SHARE)
         self._lenders = {4: Lender(2 * ROOM * 4), 6: Lender(2 * ROOM * 16)}
 
     @cached_property
@@ -383,21 +357,24 @@ class Network:
     @timed("pairs", amount=lambda _, network, batch, parts: len(batch))
     def _find_pairs(self, batch: PacketBatch, parts: Sequence[Part]) -> tuple[list[tuple[Part, PairBatch]], Counters]:
         chosen = [part for part in parts if part.family == batch.family]
-        tables = self.inner[batch.family], self.excluded[batch.family]
         result, counts = [], Counters()
         is_detailed = self.lens.needs_details or any(part.contact for part in chosen)
         both = any(part.direction == "any" for part in chosen)  # such parts have the hosts of the other directions, too
+        ends = None if is_detailed or not chosen else self._look_at_ends(batch.src, batch.dst)
         for number, part in enumerate(chosen):
-            if is_detailed:
-                packets, others = self._choose(batch, part)
-                pairs = self._port_room(batch.family, len(packets[0]))
-                found = make_port_pairs(*packets, tables, self._rule(part), self._port_use, pairs)
+            rule = self._rule(part)
+            if ends is None:
+                (src, dst, ports), others = self._choose(batch, part)
+                found = self._look_at_ends(src, dst)
+                ignored, same, left_out = self._count_hosts(found, rule)
+                pairs = self._port_room(batch.family, len(src))
+                count = make_port_pairs(src, dst, ports, found.sources, found.targets, rule, self._port_use, pairs)
                 if number == 0:
                     counts.unknown_details, counts.filtered, counts.no_contact = others
             else:
+                ignored, same, left_out = self._count_hosts(ends, rule)
                 pairs = self._room(batch)
-                found = make_pairs(batch.src, batch.dst, *tables, self._rule(part), pairs)
-            count, ignored, same, left_out = found
+                count = make_pairs(batch.src, batch.dst, ends.sources, ends.targets, rule, pairs)
             if number == 0:  # Count a packet once, however many parts it belongs to.
                 counts.no_inner_end, counts.same_ends = ignored, same
             if number == 0 if is_detailed else part.direction == "any" or not both:  # Count an end once.
@@ -407,6 +384,40 @@ class Network:
                 hosts = hosts[:, 0].copy()  # The low word of such a host is always zero.
             result.append((part, PairBatch(hosts, peers)))
         return result, counts
+
+    def _look_at_ends(self, src: Addresses, dst: Addresses) -> Ends:
+        count = len(src)
+        memory = self._flags.borrow() if LEAST_SHARE <= count <= MOST_SHARE else np.empty(6 * count, np.uint8)
+        ends = Ends(*memory[: 6 * count].reshape(6, count))
+        if src.ndim == 1:
+            np.not_equal(src, dst, out=ends.differ.view(bool))
+        else:  # in either word
+            unlike = np.not_equal(src, dst, out=memory[4 * count : 6 * count].view(bool).reshape(count, 2))
+            np.not_equal(unlike.view(np.uint16)[:, 0], 0, out=ends.differ.view(bool))
+        self._look_up(src, ends.src)
+        self._look_up(dst, ends.dst)
+        return ends
+
+    def _look_up(self, addresses: Addresses, flags: Flags) -> None:
+        family = 4 if addresses.ndim == 1 else 6
+        tables = (self.inner[family], INNER), (self.excluded[family], EXCLUDED)
+        if family not in self._known:
+            known = tables[1][0].known << EXCLUDED | (self.all_inner or tables[0][0].known)
+            for table, _ in tables:
+                if 2 in table.known:  # Compile the search now: the packet that needs it may come when nothing may wait.
+                    search_ranges(addresses[:0], table, 0, flags[:0])
+            self._known[family] = known | prefixes.known_special(family) if self.drops_special else known
+        found = look_up(addresses, self._known[family], flags)
+        for table, shift in tables:
+            if found & 2 << shift:
+                search_ranges(addresses, table, shift, flags)
+
+    @staticmethod
+    def _count_hosts(ends: Ends, rule: Rule) -> tuple[int, int, int]:
+        """Find hosts; return the number of packets without an inner end, that with equal ends, and of special ends."""
+        counted, left_out = find_hosts(ends, rule)
+        differing = int(np.count_nonzero(ends.differ.view(bool)))
+        return differing - counted, len(ends.src) - differing, left_out
 
     def _choose(
         self, batch: PacketBatch, part: Part
@@ -421,10 +432,10 @@ class Network:
 
     def counting(self, batch: PacketBatch, *, sides: Sequence[str]) -> NDArray[np.uint8]:
         """Return for each packet 1 if it has a host on one of these sides and passes the filters, else 0."""
-        tables, counts = (self.inner[batch.family], self.excluded[batch.family]), np.zeros(len(batch), np.uint8)
+        ends, counts = self._look_at_ends(batch.src, batch.dst), np.zeros(len(batch), np.uint8)
         for side in sides:
-            sources, targets, *_ = find_hosts(batch.src, batch.dst, *tables, self._rule(Part(batch.family, side)))
-            counts |= sources | targets
+            self._count_hosts(ends, self._rule(Part(batch.family, side)))
+            counts |= ends.sources | ends.targets
         if self.lens.needs_details and batch.details is not None:
             counts &= self._passing(batch.details)
         return counts
@@ -463,12 +474,9 @@ class Network:
             bits = self.host_bits[part.family]
             mask = (1 << 32) - (1 << (32 - bits)) << 64 if part.family == 4 else (1 << 128) - (1 << (128 - bits))
             self._rules[part] = Rule(
-                outer=int(part.side == "outer"),
-                sent=int(part.way != "in"),
-                received=int(part.way != "out"),
-                all_inner=int(self.all_inner),
-                exclusions=int(len(self.excluded[part.family].low) > 0),
-                drops_special=int(self.drops_special),
+                outer=np.uint8(part.side == "outer"),
+                sent=np.uint8(part.way != "in"),
+                received=np.uint8(part.way != "out"),
                 mask_high=np.uint64(mask >> 64),
                 mask_low=np.uint64(mask & (1 << 64) - 1),
             )
@@ -481,9 +489,9 @@ class Network:
     def _are_special(self, hosts: Addresses, family: int) -> NDArray[np.bool_]:
         if self.host_bits[family] < (32 if family == 4 else 128):
             return np.asarray(inside(hosts, self._hosts_all_special[family]) == 1)
-        flags = np.zeros(len(hosts), np.uint8)
-        mark_special(hosts, flags)  # without tables, which take longer than the rest of a short scan's questions
-        return np.asarray(flags == 1)
+        flags = np.empty(len(hosts), np.uint8)
+        look_up(hosts, prefixes.known_special(family), flags)
+        return np.asarray(flags == 1 << SPECIAL)
 
     def monitors(self, hosts: Addresses, part: Part) -> NDArray[np.bool_]:
         """Return True for each host on the part's side. A reported host that is not was never seen (a phantom)."""
