@@ -250,6 +250,7 @@ def test_a_scan_loads_nothing_that_it_does_not_need(folder: Path) -> None:
     sources = ("kafka", "livecapture", "synthetic.source", "exports.udp", "tables.formats", "tables.source")
     heavy = ["pydantic", "pyarrow", "rich", "asyncio", "multiprocessing", "http.client", "numpy.ma", "ssl"]
     heavy += [f"superhosts.sources.{name}" for name in sources]
+    heavy += ["tomllib", "superhosts.sketch.evidence.patterns"]
     code = f"""
 import sys
 sys.argv[1:] = {["scan", str(folder / "three.pcap"), "--json", "-q", *SMALL]}

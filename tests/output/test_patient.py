@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +185,7 @@ def test_an_append_that_was_cut_by_a_kill_is_finished_or_undone(tmp_path, done, 
     (waiting,) = waiting_in(tmp_path / "queue")
     there = path.stat()
     span = Span(there.st_dev, there.st_ino, size, len(data), digest_of(data))
-    noted = json.dumps({"id": waiting["id"], "span": asdict(span), "recent": []})
+    noted = json.dumps({"id": waiting["id"], "span": span._asdict(), "recent": []})
     (queue,) = tmp_path.glob("queue/*")
     if is_of_earlier_version:
         (queue / "journal.json").write_text(noted)

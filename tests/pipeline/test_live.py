@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,7 +75,7 @@ def test_a_window_closes_by_the_clock_when_traffic_stops(pipe: Pipes, live: Star
 @pytest.mark.slow
 def test_a_window_closes_by_the_clock_in_slow_traffic_that_never_rests(pipe: Pipes, live: Start) -> None:
     clock, end = Clock(), pipe()
-    pace = replace(QUICK, caught_up=0.3, held_up=SOON)  # however long this machine lets a thread wait
+    pace = QUICK._replace(caught_up=0.3, held_up=SOON)  # however long this machine lets a thread wait
     run = live(open_capture(end.path), clock=clock, pace=pace)
     for number, second in enumerate(range(0, 1400, 50)):  # more often than everything must have been read for
         clock.now = 1000.0 + second
@@ -234,7 +233,7 @@ class OnePacket(Source):
 
 def test_a_process_that_was_held_up_looks_before_it_closes() -> None:
     """Nobody has looked at the inputs for long: what the clock says then is not yet to be believed."""
-    clock, pace = Clock(50.0), replace(QUICK, caught_up=0.5)
+    clock, pace = Clock(50.0), QUICK._replace(caught_up=0.5)
     following = Following(
         [OnePacket()],
         grace=1.0,
@@ -472,7 +471,7 @@ class Flood(FileSource):
 
 def test_a_stop_in_the_middle_of_a_flood_ends(pipe: Pipes, live: Start) -> None:
     end = pipe()
-    pace = replace(QUICK, drain=SOON)  # the end of the reader is waited for, however slow this machine is
+    pace = QUICK._replace(drain=SOON)  # the end of the reader is waited for, however slow this machine is
     run = live(Flood(Input(end.path), lambda _: CAPTURES), pace=pace)
     stopped, frames = threading.Event(), some(400)
 
@@ -511,7 +510,7 @@ def test_a_stop_leaves_what_can_be_read_again(tmp_path: Path, live: Start) -> No
 
 def test_a_stop_takes_what_a_capture_program_writes_as_it_ends(pipe: Pipes) -> None:
     """Ctrl-C goes to tcpdump, too, which then writes what it has in its buffer."""
-    pace = replace(QUICK, drain=SOON, linger=SOON)
+    pace = QUICK._replace(drain=SOON, linger=SOON)
     for grace in (None, 30.0):
         for before in (0, 7):  # packets that have come when it is stopped; without any it waits for the first
             end = pipe()

@@ -118,7 +118,7 @@ def open_desk(
         if options.alert_to:
             raise UsageError("--alert-to needs --alerts FILE, which keeps the alerts")
         return None
-    receivers = open_each(_receivers(options.alert_to, delivery), replace(ALERTS, waits=ends))
+    receivers = open_each(_receivers(options.alert_to, delivery), ALERTS._replace(waits=ends))
     if not quiet:
         tell_rules(policy)
     return AlertDesk(AlertStore(options.alerts), policy, receivers, tell)

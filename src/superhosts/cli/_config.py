@@ -18,9 +18,7 @@ command, the values for all commands, and the default.
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +26,7 @@ from typing import Any
 
 import click
 
-from superhosts.cli._values import toml_text
+from superhosts.cli._values import nearest, toml_text
 from superhosts.core.text import printable
 from superhosts.errors import UsageError
 
@@ -76,6 +74,8 @@ def read_config(path: Path) -> Config:
 
 def read_with_problems(path: Path) -> Config:
     """Read a file, with what is wrong with its tables. Raise UsageError if it is not TOML."""
+    import tomllib  # here: most runs have no file
+
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
@@ -180,8 +180,8 @@ def _key(name: str) -> str:
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, sorted(known), 1)
-    return "no such option" + (f"; is it {near[0]}?" if near else "; superhosts COMMAND --help lists them")
+    near = nearest(key, sorted(known))
+    return "no such option" + (f"; is it {near}?" if near else "; superhosts COMMAND --help lists them")
 
 
 def _as_typed(value: Any, parameter: Any) -> Any:

@@ -21,10 +21,10 @@ SIZE, DURATION, COUNT, LIST, or words between bars (on|off).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING
 from pathlib import Path
 from types import UnionType
-from typing import Any, ClassVar, Self, dataclass_transform, get_args, get_origin
+from typing import Any, ClassVar, NamedTuple, Self, dataclass_transform, get_args, get_origin
 
 from superhosts.cli._completion import Values
 from superhosts.cli._values import (
@@ -50,8 +50,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {  # of the text of an option, by its 
 }
 
 
-@dataclass(frozen=True)
-class Opt:
+class Opt(NamedTuple):
     metavar: str
     default: Any = None  # MISSING: it must be given
     help: str = ""
@@ -69,11 +68,11 @@ class Opt:
 
     def __call__(self, **changes: Any) -> Any:
         """Return the same option with another default, for instance."""
-        return replace(self, **changes)
+        return self._replace(**changes)
 
     def about(self, help: str) -> Any:
         """Return the same option with this help, whose lines are filled when it is shown."""
-        return replace(self, help=" ".join(help.split()))
+        return self._replace(help=" ".join(help.split()))
 
 
 def opt(metavar: str, default: Any = None, **more: Any) -> Any:
@@ -111,7 +110,7 @@ class Options:
         for name, each in cls._own.items():
             delattr(cls, name)
             panel_before = groups[name].panel if name in groups else panel
-            cls._own[name] = each if each.panel else replace(each, panel=panel_before)
+            cls._own[name] = each if each.panel else each._replace(panel=panel_before)
 
     def __init__(self, **values: Any) -> None:
         known = declared(type(self))

@@ -10,7 +10,6 @@ A value that is not accepted is an error of one line that names the option, as a
 from __future__ import annotations
 
 import contextlib
-import difflib
 import gc
 import inspect
 import os
@@ -29,7 +28,7 @@ from click.shell_completion import CompletionItem
 
 from superhosts.cli._completion import completed
 from superhosts.cli._declaration import Opt, declared, option_name, read_value
-from superhosts.cli._values import toml_text
+from superhosts.cli._values import nearest, toml_text
 from superhosts.core.notices import as_warning
 from superhosts.core.times import local_times
 from superhosts.errors import UsageError
@@ -267,8 +266,8 @@ class Command(click.Command):
             name = variable.removeprefix(prefix)
             if name in known or variable in old or OF_KUBERNETES.match(name):
                 continue
-            near = difflib.get_close_matches(name, known, 1)
-            way = f"is it {prefix}{near[0]}?" if near else f"superhosts {command} --help lists them"
+            near = nearest(name, known)
+            way = f"is it {prefix}{near}?" if near else f"superhosts {command} --help lists them"
             yield f"{variable}: {command} has no such option; {way}"
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -341,8 +340,8 @@ class Group(click.Group):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, known = args[0], self._known()
         if name not in known and not ctx.resilient_parsing:  # click would suggest only commands that are loaded
-            near = difflib.get_close_matches(name, known, 1)
-            raise click.UsageError(f"No such command {name!r}.{f' Did you mean {near[0]!r}?' if near else ''}", ctx)
+            near = nearest(name, known)
+            raise click.UsageError(f"No such command {name!r}.{f' Did you mean {near!r}?' if near else ''}", ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[CompletionItem]:

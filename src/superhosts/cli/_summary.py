@@ -10,8 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from superhosts.cli._options import ResultOptions
 from superhosts.core.files import output_errors, replaceable, replacing
@@ -105,8 +104,7 @@ EXPORT_LOSSES = {
 }
 
 
-@dataclass(frozen=True)
-class RunTotals:
+class RunTotals(NamedTuple):
     counters: Counters
     seconds: float  # without those in which loops were compiled
     windows: int

@@ -5,7 +5,7 @@ An error says which value is wrong and what is accepted; `_program.py` adds the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -91,3 +91,10 @@ def check_positive_count(text: str) -> None:
     """Raise UsageError if the text is not a count of at least 1."""
     if parse_count(text) < 1:
         raise UsageError(f"{text!r} is too small; write a count of at least 1, like 100k or 5M")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return which of the known words was probably meant; "" if none is like it."""
+    import difflib  # here: few runs have a typing error
+
+    return next(iter(difflib.get_close_matches(word, list(known), 1)), "")

@@ -25,7 +25,6 @@ from superhosts.output.registry import open_destinations
 from superhosts.output.report import COLUMNS, Report, Row, columns_with, make_rows
 from superhosts.output.stdout import Format
 from superhosts.output.table import OutputConsole, print_table, print_timeline
-from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.evidence.summary import service_text
 from superhosts.sketch.files import find_in_file, joined_sites, merge_named, saved_sketch
 from superhosts.sketch.sketch import Sketch, load
@@ -56,7 +55,7 @@ def _explain_one(path: Path, options: Explain, key: bytes | None, outputs: Desti
     if not found:
         families = " and IPv".join(sorted({str(part.family) for part in sketch.parts}))
         raise UsageError(f"{host}: {path} holds no hosts of that family (it has IPv{families})")
-    rows = make_rows(sketch.window, found, judge=judge_of(sketch.evidence))
+    rows = make_rows(sketch.window, found, judge=sketch.judge())
     columns = [sketch.parts[item.part].columns_of(host) for item in found]  # how full each is, and its array's mean
     if format == "json":
         for row, some in zip(rows, columns, strict=True):
@@ -148,7 +147,7 @@ def _ask_union(paths: list[Path], options: Explain, key: bytes | None) -> list[R
         say(f"superhosts: no union of these files: {error}")
         return []
     sites = joined_sites(whole.sites)
-    found, judge = _by_part(whole.estimate(options.host)), judge_of(whole.evidence)
+    found, judge = _by_part(whole.estimate(options.host)), whole.judge()
     return [{**row, "site": sites} for row in make_rows(whole.window, found, judge=judge)]
 
 

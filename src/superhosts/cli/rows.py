@@ -230,7 +230,7 @@ def rows(options: Rows) -> None:
 
 
 def _answer(source: Source, settings: Settings, writer: RowWriter) -> None:
-    run = Scan([source], settings, replace(scan_options([source], settings, joins_short=False), leaves_open=False))
+    run = Scan([source], settings, scan_options([source], settings, joins_short=False)._replace(leaves_open=False))
     with Interruption(run.stop, numbers=ENDING) as interruption:
         for result in run:
             if interruption.number is None:  # else some of the rows are missing

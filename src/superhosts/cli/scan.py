@@ -104,7 +104,7 @@ def scan(options: ScanOptions) -> None:
     # Saved sketches keep the windows that all sites have.
     joins = not options.window and not settings.slides and options.save is None
     timing = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
-    how = ScanRun(options.save, options.quiet, options.verbose, counters, replace(timing, leaves_open=False))
+    how = ScanRun(options.save, options.quiet, options.verbose, counters, timing._replace(leaves_open=False))
     outputs.on_error = errors.add
     with profiled(options.verbose):
         found_any = run_scan(sources, settings, outputs, errors, how)
@@ -164,7 +164,7 @@ def run_scan(
     counters, is_short = run.counters, how.run.joins_short and is_whole
     text = windows_text(windows, settings, skipped=counters.skipped_windows, is_short=is_short)
     totals = RunTotals(counters, seconds, windows, text, compiled)
-    tell_end(replace(totals, counters=live_warnings.left(totals.counters)), quiet=quiet)
+    tell_end(totals._replace(counters=live_warnings.left(totals.counters)), quiet=quiet)
     how.counters.write(totals)
     if interruption.number is not None:
         say("superhosts: interrupted; the last window is partial" if is_partial else "superhosts: interrupted")

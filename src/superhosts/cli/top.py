@@ -163,7 +163,7 @@ class LiveFeed(View):
     def _count(self) -> None:
         grace = parse_seconds(self._options.grace)
         timing = scan_options(self._sources, self._settings, joins_short=False, grace=grace)
-        how = ScanRun(view=self, quiet=True, run=replace(timing, leaves_open=False))
+        how = ScanRun(view=self, quiet=True, run=timing._replace(leaves_open=False))
         run_scan(self._sources, self._settings, self._outputs, self.errors, how)
 
     # What `run_scan` tells while it counts (`View` in _progress.py)

@@ -76,6 +76,6 @@ def watch(options: Watch) -> None:
 
     timing = scan_options(sources, settings, joins_short=False, grace=parse_seconds(options.grace))
     how = ScanRun(options.save, options.quiet, counters=counters, view=view, around=observed, on_step=on_step)
-    how = replace(how, run=replace(timing, leaves_open=False), prepares=True, reload=reloads.ask)
+    how = replace(how, run=timing._replace(leaves_open=False), prepares=True, reload=reloads.ask)
     run_scan(sources, settings, outputs, errors, how)
     fail_with(errors.found)

@@ -14,10 +14,9 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from superhosts import __version__
 from superhosts.core.fields import Check
@@ -48,8 +47,7 @@ class DamagedError(InputError):
         self.why = why
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """What is in a database, and the words of the messages about it.
 
     A later superhosts that only adds something (a table, a name in `state`) keeps the `version`, and this one ignores

@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
 
@@ -89,8 +89,7 @@ class Spent:
         return Spent(self.seconds + other.seconds, self.cpu + other.cpu, self.amount + other.amount)
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(NamedTuple):
     seconds: float
     threads: dict[str, dict[str, Spent]]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from typing import Any, NamedTuple, Self, final
@@ -72,8 +71,7 @@ class StoredPart(NamedTuple):
         return int(self.detector._loaded_memory(self.kind, self.sides)) + hostnames.memory_for(self.sides)
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     file: str
     digest: str  # of the whole file, in hexadecimal; files of equal content have equal digests
     window: Window | None

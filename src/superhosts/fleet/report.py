@@ -15,7 +15,6 @@ from superhosts.core.text import counted
 from superhosts.detectors.arguments import Hosts
 from superhosts.errors import SketchFileError, SuperhostsError, UnreadableError
 from superhosts.output.report import LazyRows, Report, Row, known_peers, make_rows
-from superhosts.sketch.evidence.patterns import judge_of
 from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
 from superhosts.sketch.unanswered import searched
@@ -80,7 +79,7 @@ class Reporter:
         for error in site_estimates.ask(files, trusted=trusted):
             self._on_left_out(error)
         assert draft.window is not None
-        plain = make_rows(draft.window, found, judge=judge_of(sketch.evidence))
+        plain = make_rows(draft.window, found, judge=sketch.judge())
         taken = {"missing": draft.missing, "revision": draft.revision}
         rows = LazyRows(len(plain), lambda number: {**plain[number], "sites": site_estimates.of(number), **taken})
         with_evidence = sketch.evidence is not None

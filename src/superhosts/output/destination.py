@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from superhosts.core.pairs import Window
 from superhosts.errors import OutputError, SuperhostsError, internal_error
@@ -29,8 +29,7 @@ from superhosts.output.report import COLUMNS, Report, Row
 STANDARD_OUTPUT = "standard output"  # its name in messages and in the status
 
 
-@dataclass(frozen=True)
-class RunKind:
+class RunKind(NamedTuple):
     columns: tuple[str, ...] = COLUMNS  # of the rows, in formats that have fixed columns
     endless: bool = False  # the run has no planned end: add to files instead of replacing them, show rows at once
     waits: bool = False  # it ends all the same: it waits for its queues, and reports that are left are an error

@@ -21,9 +21,8 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from superhosts.core.fields import record, sequence, text, whole
 from superhosts.core.files import Replacement, os_errors, output_errors, replaceable
@@ -124,8 +123,7 @@ class ParquetFolder(Destination):
             raise
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Bytes of a file: which file, from where, how many, and a digest of them."""
 
     device: int
@@ -297,7 +295,7 @@ class PatientFile(BackgroundOutput):
 
     def _note(self, span: Span) -> None:
         if self._outbox.database is not None:
-            noted = {"id": self._writer.batch, "span": asdict(span), "recent": list(self._recent)}
+            noted = {"id": self._writer.batch, "span": span._asdict(), "recent": list(self._recent)}
             self._outbox.database.save(journal=json.dumps(noted))
 
     def _queue(self, batch: ReportBatch) -> None:

@@ -16,10 +16,9 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from superhosts.core.pairs import Network, without_port
 from superhosts.core.text import counted, printable
@@ -27,8 +26,7 @@ from superhosts.errors import UsageError
 from superhosts.output.report import GEO_COLUMNS, LazyRows, Row
 
 
-@dataclass(frozen=True)
-class NamingOptions:
+class NamingOptions(NamedTuple):
     labels: Path | None = None
     geo: Sequence[Path] = ()
     names: bool = False

@@ -210,7 +210,7 @@ def tell_left_behind(delivery: DeliveryOptions, opened: Iterable[Destination]) -
 
 
 def _with_names(options: OutputOptions, run: RunKind) -> RunKind:
-    return replace(run, columns=(*run.columns, *names)) if (names := options.naming.columns) else run
+    return run._replace(columns=(*run.columns, *names)) if (names := options.naming.columns) else run
 
 
 def open_destinations(

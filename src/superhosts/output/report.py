@@ -15,7 +15,6 @@ from superhosts.core.results import COLUMNS as COLUMNS
 from superhosts.core.results import plain_host
 from superhosts.core.text import counted, printable
 from superhosts.core.times import iso_time, window_span
-from superhosts.sketch.evidence.patterns import judge_of
 
 if TYPE_CHECKING:
     from superhosts.core.pairs import Window
@@ -123,7 +122,7 @@ def make_report(
     **marks: Any,
 ) -> Report:
     """Return the report of a window: `words` are those of `search`, `marks` what else `make_rows` takes."""
-    rows = make_rows(window, found, partial=partial, judge=judge_of(sketch.evidence), **marks)
+    rows = make_rows(window, found, partial=partial, judge=sketch.judge(), **marks)
     revision = marks.get("revision", 1)
     every = [PARTIAL] * partial + [f"revision {revision}"] * (revision > 1) + [*notes]
     return Report(rows=rows, window=window, revision=revision, notes=every, **words)

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from superhosts.core.hosttable import HOST_COLUMNS, host_name, interval_text, is_exact, peers_text
@@ -187,6 +186,8 @@ def print_table(
 
     `left`: how many columns are aligned to the left. `wraps`: the first one may take two lines.
     """
+    from rich.table import Table  # here: tables of windows are made without it
+
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, collapse_padding=tight)
     for number, name in enumerate(titles):
         table.add_column(name, justify="left" if number < left else "right", no_wrap=not wraps or number > 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.core.device import run_parallel, thread_count
 from superhosts.core.hashing import make_key, secret_of
@@ -20,10 +20,12 @@ from superhosts.output.report import Report, make_report, search
 from superhosts.pipeline.contacts import Conversations, in_order, with_details
 from superhosts.pipeline.network import LEAST_SHARE, MOST_SHARE, Network, shares_of
 from superhosts.pipeline.settings import Settings
-from superhosts.sketch.evidence.patterns import Verdict
 from superhosts.sketch.evidence.sample import Evidence, OpenSample
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Sampling
+
+if TYPE_CHECKING:
+    from superhosts.sketch.evidence.patterns import Verdict
 
 GATHERED = 1 << 17  # packets of files, for each thread, that are gathered before they are put into a sketch
 MOST_GATHERED = 1 << 21  # packets, however many threads there are

@@ -15,10 +15,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -47,8 +47,7 @@ Name = str | Path
 GRACE = parse_duration(defaults.GRACE) / SECOND
 
 
-@dataclass(frozen=True)
-class RunOptions:
+class RunOptions(NamedTuple):
     """How a run treats time and its end; what it looks for is in `Settings`.
 
     With a grace a window may also come twice: files open windows again as with `reopens`, and live inputs do after a
@@ -251,7 +250,7 @@ class Scan:
         settings, options = self.settings, self._options
         self.sources = list(sources)
         sampling, one_window = settings.sampling, settings.window == "all"
-        wants = replace(settings.wants, sampling=sampling, threads=settings.threads, one_window=one_window)
+        wants = settings.wants._replace(sampling=sampling, threads=settings.threads, one_window=one_window)
         for source in self.sources:
             source.want(wants)
         self._stopping = False

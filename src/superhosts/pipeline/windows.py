@@ -16,7 +16,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -29,8 +28,7 @@ from superhosts.core.units import SECOND
 YEAR = 365 * 86400 * SECOND
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     packets: int = 1 << 23  # held for other windows; beyond that, or `pieces`, the current window closes early
     pieces: int = 1 << 18  # one packet in each of very many windows takes more memory than the packets
     off_time: int = 1 << 20  # packets that lie off their time, in one direction

@@ -17,7 +17,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 import numpy as np
 
@@ -59,9 +59,11 @@ from superhosts.errors import (
     UnreadableError,
     UsageError,
 )
-from superhosts.sketch.evidence.patterns import Judge, Verdict
 from superhosts.sketch.evidence.sample import Evidence
 from superhosts.sketch.unanswered import searched, with_unanswered
+
+if TYPE_CHECKING:
+    from superhosts.sketch.evidence.patterns import Judge, Verdict
 
 # Counters, and sites besides those of the counters, that a sketch keeps: less than 1 MiB with the longest names.
 MOST_NOTES = 2500
@@ -165,8 +167,17 @@ class Sketch(Storable):
     def verdict(self, row: SuperHost) -> Verdict | None:
         """Return what the peers of a row's host look like, with the reason; None without evidence."""
         with self._held():
-            evidence = self.evidence
-        return None if evidence is None else Judge(evidence).verdict(row.host, row.part)
+            judge = self.judge()
+        return None if judge is None else judge.verdict(row.host, row.part)
+
+    def judge(self) -> Judge | None:
+        """Return what names the patterns of hosts; None without evidence."""
+        if self.evidence is None:
+            return None
+        # Imported here: most sketches have no evidence, and need not wait for its rules.
+        from superhosts.sketch.evidence.patterns import Judge
+
+        return Judge(self.evidence)
 
     def merge(self, other: Sketch) -> Self:
         """Merge another sketch into this one, and return it.

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from superhosts.core.pairs import PacketBlock
@@ -22,8 +22,7 @@ from superhosts.errors import InputError, SuperhostsError, UsageError, internal_
 from superhosts.jit.memory import is_out_of_memory
 
 
-@dataclass(frozen=True)
-class Pace:
+class Pace(NamedTuple):
     """How long readers of live inputs, and the run that takes their packets, wait: all in seconds."""
 
     wake: float = 0.2  # after which a waiting thread checks the clock, and whether to stop
@@ -36,8 +35,7 @@ class Pace:
     settled: float = 2.0  # after which a file too short for a capture is opened
 
 
-@dataclass(frozen=True)
-class Clocks:
+class Clocks(NamedTuple):
     steady: Callable[[], float] = time.monotonic  # in seconds, from any moment on
     wall: Callable[[], int] = time.time_ns  # in nanoseconds since the epoch
     sleep: Callable[[float], None] = time.sleep
@@ -162,8 +160,7 @@ class Sampling:
         self.limit = 0, 0, 0
 
 
-@dataclass(frozen=True)
-class Wants:
+class Wants(NamedTuple):
     details: bool = False  # protocol, ports and flags, in `PacketBatch.details`
     tunnels: str = "outer"  # one of TUNNELS
     sampling: Sampling | None = None  # details only of these packets, if a source can tell them apart; None: of all
@@ -281,8 +278,7 @@ def exports_of(sources: Iterable[Source]) -> list[dict[str, Any]]:
     return [status for source in sources for status in source.counters.exports]
 
 
-@dataclass(frozen=True)
-class Scheme:
+class Scheme(NamedTuple):
     """Inputs whose names begin with a word and a colon (synth:flows=100k); they are not files."""
 
     word: str

@@ -27,7 +27,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -450,7 +449,7 @@ def capture_format(block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -
 
     def open(file: Opens, counters: SourceCounters, wants: Wants) -> CaptureReader:
         if wants.first_only:  # If details are wanted, the other walk need not be loaded.
-            wants = replace(wants, tunnels="outer")
+            wants = wants._replace(tunnels="outer")
             return CaptureReader(file.name, file.open(), counters, _PROBE_BYTES, _PROBE_PACKETS, wants)
         size = None
         if isinstance(file, Input):

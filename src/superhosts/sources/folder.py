@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from superhosts.core.notices import WARNING, Notice
@@ -269,7 +269,7 @@ class FolderSource(Source):
     def _first_time(self, file: _File) -> int | None:
         """Return the time of the first packet of a file, None where it has none yet."""
         found = Input(file.path)
-        reader = self._format(found).open(found, SourceCounters(), replace(self.wants, first_only=True))
+        reader = self._format(found).open(found, SourceCounters(), self.wants._replace(first_only=True))
         try:
             return read_first(reader)[0]
         finally:

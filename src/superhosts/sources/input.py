@@ -15,11 +15,10 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -189,8 +188,7 @@ class Reader:
         self._stream.close()
 
 
-@dataclass(frozen=True)
-class FileFormat:
+class FileFormat(NamedTuple):
     """Files and pipes that begin with certain bytes, after decompression.
 
     A reader counts in the counters what does not become a packet with addresses; `FileSource` counts the packets.
@@ -232,7 +230,7 @@ class FileSource(Source):
     def _begin(self) -> tuple[int | None, int | None]:
         """The time of the very first packet, stray or not, and that at which the input begins; None without packets."""
         if self.replays:
-            reader = self._open(self._probed, replace(self.wants, first_only=True))
+            reader = self._open(self._probed, self.wants._replace(first_only=True))
             try:
                 opening, block = read_first(reader)
             finally:

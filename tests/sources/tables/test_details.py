@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -245,7 +244,7 @@ def test_text_that_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_state_may_also_be_the_kind_of_a_record() -> None:
-    log = replace(ZEEK, kind="conn_state", kinds=("SF", "S0"))
+    log = ZEEK._replace(kind="conn_state", kinds=("SF", "S0"))
     ends = {"ts": "1700000000.5", "id.orig_h": "10.0.0.1", "id.resp_h": "192.0.2.1"}
     rows = [{**ends, "conn_state": state} for state in ("SF", "S0", "REJ")]
     tabs = "\n".join(["\t".join(rows[0]), *("\t".join(row.values()) for row in rows)]) + "\n"

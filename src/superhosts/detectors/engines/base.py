@@ -13,7 +13,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,16 +64,14 @@ class ArrayShape(NamedTuple):
 # change an answer. The defaults are measured. Tests use small sizes, so that a few pairs use the code for millions.
 
 
-@dataclass(frozen=True)
-class TransferSizes:
+class TransferSizes(NamedTuple):
     """Sizes of the transfer of pairs from pageable (ordinary) memory to a GPU."""
 
     piece: int = 1 << 24  # pairs per piece: many, because threads are started for each piece
     part_bytes: int = 1 << 22  # bytes that a thread copies at a time; with fewer, threads wait for each other
 
 
-@dataclass(frozen=True)
-class GpuTuning:
+class GpuTuning(NamedTuple):
     min_tiled_pairs: int = 1 << 22  # pairs per batch; sorting fewer by slice does not pay
     min_tiled_memory: int = 32 << 20  # bytes of a sketch; a smaller one stays in the cache without sorting
     max_tiled_pairs: int = 1 << 27  # pairs sorted at a time: 1 GiB if that is a small part of the GPU's memory
@@ -85,8 +82,7 @@ class GpuTuning:
     transfer: TransferSizes = TransferSizes()
 
 
-@dataclass(frozen=True)
-class Tuning:
+class Tuning(NamedTuple):
     min_pairs_per_thread: int = 8192  # for fewer pairs, waking another thread costs more than it saves
     min_pending: int = 1 << 20  # pending pairs of the exact detector; sorting fewer is not worth the calls
     host_slots: int = 1 << 10  # slots of a new set of hosts in main memory

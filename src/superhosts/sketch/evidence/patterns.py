@@ -375,7 +375,3 @@ class Judge:
     def fields(self, host: Host, part: Part) -> dict[str, Any]:
         verdict = self.verdict(host, part)
         return {"pattern": verdict.pattern, "reason": verdict.reason, "evidence": verdict.summary.fields()}
-
-
-def judge_of(evidence: Evidence | None) -> Judge | None:
-    return None if evidence is None else Judge(evidence)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 # What a record claims about a conversation. `details.combine` draws the conclusion for each record.
 NO_CLAIM: Final = 0  # it is like a single packet: its protocol and flags say what it does
@@ -30,8 +30,7 @@ ICMP_IN_SPORT: Final = 2  # the low byte of the source port, below the code
 ICMP_IN_DPORT: Final = 3  # the high byte of the destination port, above the code, or before a point: 3.1
 
 
-@dataclass(frozen=True)
-class Log:
+class Log(NamedTuple):
     """A kind of log or table. A field is "name", or "name:unit" for numbers of a known unit."""
 
     name: str  # for --format
@@ -60,11 +59,14 @@ class Log:
     icmp_place: int = ICMP_NOWHERE  # where the type of ICMP messages is, if no field has it
     claim: int = RECORD  # what a record claims about a conversation, unless these fields say otherwise:
     direction: tuple[str, ...] = ()  # fields whose words are `directions`
-    directions: Dict[str, int] = field(default_factory=dict, hash=False)
+    directions: Dict[str, int] = MappingProxyType({})
     state: tuple[str, ...] = ()  # fields whose words are `states`
-    states: Dict[str, int] = field(default_factory=dict, hash=False)
+    states: Dict[str, int] = MappingProxyType({})
     reply_flags: tuple[str, ...] = ()  # of TCP, from destination to source
     replies: tuple[str, ...] = ()  # packets or bytes from destination to source
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def is_marked(self, names: Sequence[str]) -> bool:
         """Return True if these columns or keys are those of such a log. Marks are in lower case."""

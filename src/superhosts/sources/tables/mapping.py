@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping as Dict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from superhosts.core.text import either, printable
@@ -81,8 +80,7 @@ class Column(NamedTuple):
     unit: str = ""
 
 
-@dataclass(frozen=True)
-class Mapping:
+class Mapping(NamedTuple):
     """The columns of a table by what they mean. None: not said, or not there."""
 
     src: Column | None = None
@@ -156,12 +154,12 @@ def resolve(asked: Mapping | None, columns: Sequence[str], file: str) -> Mapping
         # With one end given, the other need not belong to the same pair of names.
         src = src or (_first([pair[0] for pair in ENDS], known) if found.dst else None)
         dst = dst or (_first([pair[1] for pair in ENDS], known) if found.src else None)
-        found = replace(found, src=found.src or src, dst=found.dst or dst)
+        found = found._replace(src=found.src or src, dst=found.dst or dst)
     if not found.untimed and not found.has_time:
         stop = None if asked is not None and asked.duration is not None else _first(STOPS, known)
-        found = replace(found, time=_first(STARTS, known), time_end=stop)
+        found = found._replace(time=_first(STARTS, known), time_end=stop)
         if found.duration is None and found.time is not None:
-            found = replace(found, duration=_first(DURATIONS, known))
+            found = found._replace(duration=_first(DURATIONS, known))
     missing = [role for role in ("src", "dst") if getattr(found, role) is None]
     if missing:
         raise InputError(
@@ -224,7 +222,7 @@ def named(asked: Mapping, columns: Sequence[str], file: str) -> Mapping:
                     f"{map_option(f'{role}={column.name}')}: it has no such column; {columns_found(columns)}", file=file
                 )
         found[role] = Column(name, column.unit)
-    return replace(asked, **found)
+    return asked._replace(**found)
 
 
 def _pair(names: Sequence[tuple[str, str]], known: Dict[str, str]) -> tuple[Column | None, Column | None]:

@@ -10,7 +10,7 @@ it has. A column that is not there leaves what it would say unknown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from superhosts.errors import InputError
 from superhosts.sources.tables.details import DetailFields, Values, make_codes
@@ -84,7 +84,7 @@ def wanted_of(log: Log, columns: Sequence[str], options: TableOptions, file: str
             for column in (found.src, found.dst, found.time, found.time_end, found.duration)
         )
     else:
-        resolve(replace(asked, src=src[0], dst=dst[0]), columns, file)  # checks what was asked for
+        resolve(asked._replace(src=src[0], dst=dst[0]), columns, file)  # checks what was asked for
     if asked.untimed:
         start = end = ()
     elif asked.time is not None:
