@@ -13,37 +13,39 @@ import pytest
 
 import exports as e
 from netns import namespace
-from processes import Node, ending, free_port, rows, status_of
+from processes import DEADLINE, Node, ending, free_port, make_edge, make_hub, rows, status_of, windows_in
 from superhosts.core.pairs import Part
 from superhosts.pipeline.rehearsal import rehearse
 from superhosts.pipeline.settings import Settings
-from traffic import talk
+from traffic import MINUTES, NOON, talk, three_windows, write
 from udp import send, wait_received, waiting_bytes
 from waiting import wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="live traffic is received on Linux only")
 
-# Runs a command, and writes which loops it loads or compiles once its first source is open.
+# Runs a command, and writes which loops it loads or compiles once its first source, or its link, is open.
 PROGRAM = """
 import sys
-from superhosts.cli import main
+from superhosts.cli import hub, main
 from superhosts.jit import cache
 from superhosts.sources.exports.udp import UdpSource
 from superhosts.sources.livecapture import LiveSource
 
 def noting(open):
-    def call(source):
-        open(source)
+    def call(*arguments):
+        opened = open(*arguments)
         cache._Cache.load_overload = late
+        return opened
     return call
 
 def late(loop, *arguments):
-    print("LATE", loop._name, file=sys.stderr, flush=True)
+    print("LATE", loop._name, *arguments, file=sys.stderr, flush=True)
     return load(loop, *arguments)
 
 load = cache._Cache.load_overload
 for each in (UdpSource, LiveSource):
     each.open = noting(each.open)
+hub._open_receiver = noting(hub._open_receiver)
 main()
 """
 WINDOW = ("--window", "1s", "--memory", "64KiB", "--threshold", "100", "--key-file", "public")
@@ -116,6 +118,25 @@ def test_a_capture_loads_no_loop_once_its_ring_is_open(tmp_path: Path, more: tup
             assert watch.end(signal.SIGINT) == 128 + signal.SIGINT
     assert "16,000 packets in" in watch.words
     assert "LATE" not in watch.words
+
+
+@pytest.mark.parametrize("more", [(), pytest.param(("--slide", "1m"), marks=pytest.mark.slow)])
+def test_a_hub_loads_no_loop_once_its_link_is_open(tmp_path: Path, more: tuple[str, ...]) -> None:
+    frames = [*three_windows(), *talk("10.0.0.9", 13_000, NOON + 5 * MINUTES)]  # more than a cube counts exactly
+    hub, link = make_hub(tmp_path, *(("--window", "5m", *more) if more else ()), sites=("ams", "fra"), by_files=True)
+    edges = [
+        make_edge(tmp_path, site, link, *more, str(write(tmp_path / f"{site}.pcap", part)))
+        for site, part in (("ams", frames), ("fra", frames[::2]))
+    ]
+    with running(hub), ending(*edges):
+        hub.wait_ready()
+        assert hub.running
+        for edge in edges:
+            edge.start()
+        wait_for(lambda: windows_in(tmp_path / "found.jsonl") >= 3, "reports")
+        assert [edge.process.wait(DEADLINE) for edge in edges if edge.process] == [0, 0]
+        assert hub.end() == 0
+    assert "LATE" not in hub.words
 
 
 @pytest.mark.parametrize(

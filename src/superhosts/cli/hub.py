@@ -53,10 +53,11 @@ from superhosts.fleet.slidingwindows import Grid
 from superhosts.fleet.spool import Spool
 from superhosts.fleet.store import WindowStore
 from superhosts.output.alerts.machine import Policy
-from superhosts.output.console import log_status, tell
+from superhosts.output.console import log_status, tell, warn_of_compiling
 from superhosts.output.destination import RunKind
 from superhosts.output.registry import OutputOptions, open_destinations
 from superhosts.output.report import EVIDENCE_COLUMNS, HUB_COLUMNS, words_of
+from superhosts.pipeline.rehearsal import rehearse
 from superhosts.pipeline.settings import Settings
 from superhosts.ui.monitor import Monitor, observe_hub, observe_outputs
 from superhosts.ui.service import STATUS, Reloads, Status, in_background, log_in_background, read_status
@@ -97,6 +98,8 @@ def hub(options: HubOptions) -> None:
         outputs = parts.enter_context(open_destinations(plan.outputs, KIND, say=tell, desk=desk))
         parts.enter_context(Interruption(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
+        rehearse(plan.traffic, saves=True, merges=True)
+        warn_of_compiling()
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads, roster)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:

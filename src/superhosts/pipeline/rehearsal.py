@@ -74,9 +74,12 @@ def _windows(
 
 
 def _packets(settings: Settings, size: int, number: int) -> Iterator[PacketBatch]:
-    """Yield packets of hosts with many peers and of some with one, which pass the filters of the settings."""
+    """Yield packets of one or two hosts with many peers and of others with few, which pass the filters of the settings.
+
+    Rows of one host and rows of several are arrays of different types to numba.
+    """
     peers, times = np.arange(size) + (1 << 20), np.full(size, number, np.int64)
-    hosts = np.where(peers % 2, 1, peers % 97)
+    hosts = np.where(peers % 2, peers % 4 // 2 * (number % 2), peers % 97)
     protocol, port = min(settings.lens.protocols or {TCP}), min(settings.lens.ports or {80})
     for family in settings.families:
         details = np.full(size, pack(protocol, (port, port), SYN), np.uint64) if settings.wants.details else None
@@ -95,7 +98,9 @@ def _keep(results: Sequence[WindowResult], settings: Settings, folder: Path, *, 
         result.sketch.save(path)
         if merges:
             whole.merge_file(path, key=settings.key)
-            estimate_in_file(path, {part: detector.top(1) for part, detector in whole}, key=settings.key)
+            for hosts in (1, 3):
+                asked = {part: detector.top(hosts) for part, detector in whole}
+                estimate_in_file(path, asked, key=settings.key)
     if merges:
         settings.selection.search(whole)
         whole.save(folder / "union.cube")
