@@ -22,6 +22,7 @@ TOOLS = {
     "detectors/cube/geometry.py",
     "detectors/engines/base.py",
     "detectors/lock.py",
+    "jit/cache.py",
     "core/device.py",
     "core/pairs.py",
     "detectors/formulas.py",

@@ -323,7 +323,7 @@ class Bins:
         slice_bits: int,
         memory: int,
         threads: int,
-        min_pairs_per_thread: int = Tuning.min_pairs_per_thread,
+        min_pairs_per_thread: int = Tuning().min_pairs_per_thread,
         grows: bool = False,
     ) -> None:
         self.key, self.key_bits, self.threads = key, key_bits, threads
