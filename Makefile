@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 MARK := .venv/.installed
 
-.PHONY: demo wheel deb manual schemas docs test test-all test-gpu fresh boot chaos fuzz threads lint check format bench figures clean
+.PHONY: demo wheel deb manual schemas record docs test test-all test-gpu fresh boot chaos fuzz threads lint check format bench figures clean
 
 demo: .venv/.core
 	$(BIN)/superhosts demo demo
@@ -67,6 +67,10 @@ check: lint test-all
 manual: $(MARK)
 	$(BIN)/python docs/manual.py build/man docs/reference/commands.md
 
+# Which compiled loops runs use: after a change of loops, or of what they are called with. Minutes.
+record: $(MARK)
+	$(BIN)/python tests/recording.py
+
 # The JSON Schemas of rows, alert events and the dashboard's answers, from their types.
 schemas: $(MARK)
 	$(BIN)/python docs/schemas.py docs/reference/schemas
@@ -106,10 +110,9 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check --no-compile
 	$(PIP) -e .
 	touch $@
 
-# Half of the hot loops are compiled while pip installs what the other tests need.
+# Hot loops are compiled while pip installs what the tests need.
 .venv/.tests: .venv/.core
-	$(PIP) pytest
-	$(BIN)/python tests/warming.py captures >.venv/warming.log 2>&1 & compiling=$$!; \
+	$(BIN)/superhosts doctor --compile >.venv/warming.log 2>&1 & compiling=$$!; \
 		$(PIP) -e '.[test]' && { wait $$compiling || { cat .venv/warming.log; exit 1; }; }
 	touch $@
 

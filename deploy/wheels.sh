@@ -11,7 +11,10 @@ case "$(uname -m)" in
 esac
 rm -rf build/code dist/superhosts-*.whl
 for level in ${LEVELS:-$levels}; do
-  "$python" -m superhosts.jit.ahead "$level" "build/code/$level"
+  mkdir -p "build/code/$level"
+  NUMBA_CPU_NAME="$level" NUMBA_CPU_FEATURES="" NUMBA_CACHE_DIR=build/code/made "$python" -m superhosts doctor --compile >/dev/null
+  find build/code/made -name '*.code' -exec mv -t "build/code/$level" {} +
+  rm -r build/code/made
 done
 "$python" -c 'import numba; print(f"numba=={numba.__version__}")' >build/code/requires.txt
 pip=("$python" -m pip wheel -q --disable-pip-version-check --no-deps -w dist .)

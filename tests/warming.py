@@ -1,7 +1,7 @@
-"""Every kind of input and every command on small data: together they use the hot loops that tests use.
+"""Every kind of input and every command on small data: together they use the hot loops that commands and tests use.
 
-A parallel run of the tests compiles them before its workers start (`warm_up`). `tests/jit/test_second_run.py` proves
-that a second process compiles none of them again.
+`recording.py` writes what they use to the record of the package. A parallel run of the tests compiles all of that
+before its workers start (`warm_up`). `tests/jit/test_second_run.py` proves that a second process compiles nothing.
 
     python tests/warming.py tables detectors    # run these shares in this process
 """
@@ -36,19 +36,14 @@ SMALL = [*KNOWN, "--memory", "2MiB"]
 
 
 def warm_up(*, rivals: bool) -> None:
-    """Compile in one process per share, unless an earlier run has; loops of rivals only for the tests that use them."""
-    from superhosts.detectors.cube.fill import fill
-    from superhosts.detectors.hostnames import admit
-    from superhosts.jit.cache import is_cold
+    """Compile the record and what else tests need, unless an earlier run has; rivals only for tests that use them."""
+    from superhosts.jit.cache import compile_all, found_in
     from superhosts.lab.rivals.rgs import write
-    from superhosts.sources.tables.jsonlines import walk_json
 
+    compile_all()
     tests = str(Path(__file__).parent)
-    # Loops that no earlier share uses.
-    probes = {"captures": fill, "tables": walk_json, "detectors": admit, **({"rivals": write} if rivals else {})}
-    commands = [[__file__, share] for share, probe in probes.items() if is_cold(probe)]
-    if commands:
-        commands.append(["-m", "pytest", "--collect-only", "-qq", tests])  # bytecode of all tests
+    commands = [[__file__, "rivals"]] if rivals and found_in(write) is None else []
+    commands += [["-m", "pytest", "--collect-only", "-qq", tests]]  # bytecode of all tests
     silent = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}, "stdout": subprocess.DEVNULL}
     started = [subprocess.Popen([sys.executable, *command], **silent) for command in commands]
     assert [process.wait() for process in started] == [0] * len(started)
@@ -237,7 +232,7 @@ def commands(folder: Path) -> Iterator[Step]:
         ("cbaa", ["--detector", "cbaa", "--memory", "8MiB"]),
     ):
         yield run("scan", made, *SMALL, *more, "--save", folder / kept, "--json", "-q")
-        yield partial(_ask, folder / kept)
+        yield from _asking(folder / kept)
     yield run("plan", "--flows", "5M")
     yield run("plan", "--flows", "1M", "--error", "1%")
     yield run("calibrate", made, *SMALL)
@@ -245,13 +240,45 @@ def commands(folder: Path) -> Iterator[Step]:
     yield run("doctor")
 
 
-def _ask(kept: Path) -> None:
+def _asking(kept: Path) -> Iterator[Step]:
     """Ask the saved sketches of a folder all that commands ask."""
     one, *_ = sketches = sorted(kept.glob("*.cube"))
-    run("hosts", *sketches, "--threshold", "100", "--json")()
-    run("hosts", *sketches, "--union", "--top", "3", "--json")()
-    run("explain", one, "10.0.0.7")()
-    run("merge", *sketches, "-o", kept / "union.sketch")()
+    yield run("hosts", *sketches, "--threshold", "100", "--json")
+    yield run("hosts", *sketches, "--union", "--top", "3", "--json")
+    yield run("explain", one, "10.0.0.7")
+    yield run("merge", *sketches, "-o", kept / "union.sketch")
+
+
+def large(folder: Path) -> Iterator[Step]:
+    """Captures that several threads read, in pieces."""
+    import packets as p
+
+    size = ["--flows", "90k", "--packets", "250k", "--super-hosts", "2"]
+    yield run("synth", folder / "large.pcap", *size, "--seed", "7")
+    time, frame = 1_700_000_000, p.ethernet(0x0800, p.ipv4())
+    packets = b"".join(p.enhanced(time * 1_000_000, frame) for _ in range(99))
+    (folder / "large.pcapng").write_bytes(p.section() + p.interface() + packets * (16_000_000 // len(packets)))
+    for name in ("large.pcap", "large.pcapng"):
+        for more in ([], ["--evidence"]):
+            yield run("scan", folder / name, *KNOWN, *more, "--json", "-q")
+
+
+def live() -> Iterator[Step]:
+    """What runs that receive rehearse: those of packets, and of flow exports."""
+    for name in ("live:lo", "netflow://127.0.0.1:2055?templates=none"):
+        for more in ({}, {"evidence": True}, {"slide": "1m"}):
+            yield partial(_rehearse, name, {"inner": ["private"], "threshold": 100, **more})
+
+
+def _rehearse(name: str, given: dict[str, Any]) -> None:
+    from superhosts.jit.ahead import describe_run
+    from superhosts.pipeline.rehearsal import rehearse
+    from superhosts.pipeline.settings import settings_of
+    from superhosts.sources.open import open_all
+
+    describe_run("watch")
+    settings = settings_of(given)
+    rehearse(settings, sources=open_all(name), saves=True, merges=True)
 
 
 def cases(folder: Path, *tests: Callable[..., None], rivals: bool = False) -> Iterator[Step]:
@@ -302,7 +329,7 @@ def _ask_all(detector: Any, folder: Path) -> None:
 
 
 def parts(folder: Path) -> Iterator[Step]:
-    """Loops that need more than a small file: pieces of a large capture, rings, columns of text, the GPU simulator."""
+    """Loops that need more than a small file: pieces of a large capture, rings, columns of text."""
     import superhosts as sh
     from core.columns import test_address_text as address_text
     from detectors import test_cube_stages as stages
@@ -310,7 +337,6 @@ def parts(folder: Path) -> Iterator[Step]:
     from detectors import test_host_names as host_names
     from detectors import test_host_rows as host_rows
     from detectors import test_narrowing as narrowing
-    from detectors.gpu import test_gpu as gpu
     from sketch import test_golden as golden
     from sources import test_capture_pieces as pieces
     from sources import test_kafka as kafka
@@ -336,13 +362,6 @@ def parts(folder: Path) -> Iterator[Step]:
         host_rows.test_a_file_of_rows_is_a_dense_cube_through_every_door,
         estimates.test_lines_in_vector_registers_give_the_ones_of_the_plain_loop,
     )
-    if gpu.SIMULATED:
-        yield lambda: gpu.assert_same(*gpu.both())
-        widths, rival = (
-            gpu.test_bits_and_labels_are_the_oracles_for_every_width,
-            gpu.test_cbaa_is_the_oracles_and_finds_what_the_cpu_finds,
-        )
-        yield from cases(folder, widths, rival)
 
 
 def _read_details(path: Path) -> None:
@@ -358,6 +377,8 @@ def _read_details(path: Path) -> None:
 def _captures(folder: Path) -> Iterator[Step]:
     yield from captures(folder)
     yield from commands(folder / "commands")
+    yield from large(folder)
+    yield from live()
 
 
 def _tables(folder: Path) -> Iterator[Step]:

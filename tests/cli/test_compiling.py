@@ -31,7 +31,7 @@ main()
 def _as_outside_of_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv(compilation.MODE)
     yield
-    compilation.before_compiling(lambda: None)
+    compilation.before_compiling(lambda _: None)
 
 
 def compile_something() -> None:

@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from faults import fill_disk, full_disk, system_call
 from places import ROOT
 from superhosts.jit import compilation
-from superhosts.jit.cache import _references, cache_folder, distrusted, is_cold, stamp_of
+from superhosts.jit.cache import _references, cache_folder, distrusted, found_in, stamp_of
 from superhosts.jit.compilation import MODE, NEVER, CacheWarning, before_compiling
 
 FILES = {
@@ -132,22 +132,22 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Toy]:
 
 
 def test_second_start_compiles_nothing(toy: Toy) -> None:
-    assert is_cold(toy.kernel().outer)
+    assert found_in(toy.kernel().outer) is None
     assert toy.call("outer", 5) == (1326, True)
-    assert not is_cold(toy.kernel().outer)
+    assert found_in(toy.kernel().outer) == toy.folder / "__pycache__"
     assert toy.call("outer", 5) == (1326, False)
     toy.edit("helpers", "return x + 1", "return x + 2")
-    assert is_cold(toy.kernel().outer)
+    assert found_in(toy.kernel().outer) is None
 
 
 def test_compiling_is_announced_once_and_only_if_it_happens(toy: Toy) -> None:
     said: list[str] = []
-    before_compiling(lambda: said.append("compiling"))
+    before_compiling(lambda _: said.append("compiling"))
     toy.call("outer", 5)
     assert said == ["compiling"]
     toy.call("outer", 5.0)
     assert said == ["compiling"]
-    before_compiling(lambda: said.append("again"))
+    before_compiling(lambda _: said.append("again"))
     toy.call("outer", 5)  # from disk
     assert said == ["compiling"]
 

@@ -45,7 +45,7 @@ def test_who_is_told_once(monkeypatch: pytest.MonkeyPatch, tty: bool, notebook: 
     monkeypatch.setattr(sys, "stderr", screen)
     compilation.announce()
     compilation.announce()
-    assert screen.getvalue().count(compilation.NOTICE) == told
+    assert screen.getvalue().count(compilation.NOTICE.format(compilation.UNKNOWN)) == told
 
 
 def test_a_process_without_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,4 +68,5 @@ def test_a_first_use_on_a_terminal(tmp_path: Path) -> None:
     places = {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
     with OnTerminal(sys.executable, "-c", USE, streams=("stderr",), **places) as terminal:
         assert terminal.ends() == 0
-        assert terminal.text.strip() == compilation.NOTICE
+        said = compilation.NOTICE.format(compilation.UNKNOWN)
+        assert terminal.text.strip() == f"superhosts: {said}"

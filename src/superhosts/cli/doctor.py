@@ -105,16 +105,18 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     """Return whether the machine code of a compiled function is kept on disk, and where."""
     import numba
 
-    from superhosts.jit.cache import WAY_OUT, cache_folder, distrusted, is_cold
+    from superhosts.jit.cache import SHIPPED, WAY_OUT, cache_folder, distrusted, found_in
 
     if numba.config.DISABLE_JIT:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
-    folder, cold = cache_folder(function), is_cold(function)
+    folder, found = cache_folder(function), found_in(function)
     unused = "".join(f"; {path} is not used: it {reason}" for path, reason in distrusted.items())
-    if folder is None:
+    if folder is None and found is None:
         return MISSING, f"cannot be kept, so every start compiles: {WAY_OUT}, which can be written{unused}"
-    state = "not compiled yet: the first run compiles for up to a minute" if cold else "compiled already"
-    return OK, f"kept in {folder}; {state}{unused}"
+    if found is not None and found.is_relative_to(SHIPPED):
+        return OK, f"came with the package, for processors {found.name}; what it lacks is kept in {folder}{unused}"
+    later = "not compiled yet: the first runs do that, or superhosts doctor --compile"
+    return OK, f"kept in {folder}; {'compiled already' if found else later}{unused}"
 
 
 def _key() -> Answer:
@@ -272,6 +274,10 @@ CHECKS: dict[str, Callable[[], Answer]] = {
 
 def doctor(options: Doctor) -> None:
     """Print the result of every check; one that raises an error is a problem, and the next one runs."""
+    if options.compile:
+        from superhosts.jit.cache import compile_all
+
+        compile_all()
     checks = []
     for name, check in CHECKS.items():
         try:

@@ -25,7 +25,7 @@ from superhosts.cli.usage.traffic import Top
 from superhosts.cli.web import REST, folder_view
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, UsageError
-from superhosts.jit.compilation import before_compiling
+from superhosts.jit.compilation import NOTICE, before_compiling
 from superhosts.output.console import OUT_OF_MEMORY, ReportedErrors, fail_with, say, say_traceback, use_log
 from superhosts.output.destination import Destinations
 from superhosts.output.names import Annotator
@@ -229,7 +229,7 @@ def top(options: Top) -> None:
     if isinstance(feed, LiveFeed):
         feed.on_end = lambda: app.leave_if_empty()
     use_log(messages)
-    before_compiling(lambda: messages.tell("compiling for this machine: up to a minute …"))
+    before_compiling(lambda what: messages.tell(NOTICE.format(what)))
     try:
         app.run(mouse=False)
     finally:

@@ -4,7 +4,9 @@ Hot loops are scalar Python functions. Each stays callable as plain Python (`fun
 tests hold it against the oracle, and the same scalar functions are called from CUDA kernels.
 
 Machine code on disk is used only if it is exactly what numba would compile now (`stamp_of`) and nobody else can have
-written it (`distrust`). docs/explanation/decisions.md says why ("Why compiled code has a stamp").
+written it (`distrust`). docs/explanation/decisions.md says why ("Why compiled code has a stamp"). A wheel may bring
+such code for each level of processors (`LEVELS`); what is in neither place is compiled, with all that the run will
+need besides (`ahead.py`).
 
 numba makes a whole program of every function that a compiled one calls: wrappers with which Python and C call it, and
 optimized machine code of all three. The caller uses none of that. It contains the LLVM code of its callees and is
@@ -25,11 +27,15 @@ import enum
 import functools
 import hashlib
 import inspect
+import json
 import os
 import pickle
+import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar, cast
@@ -37,10 +43,13 @@ from typing import Any, TypeVar, cast
 import llvmlite.binding as llvm
 import numba
 import numpy as np
+from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
+from numba.core.errors import NumbaError
 from numba.core.extending import _Intrinsic
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import _nrt_python as runtime
@@ -52,6 +61,8 @@ from numba.core.types.misc import NoneType, Omitted
 from numba.extending import typeof_impl
 from numba.np import numpy_support
 
+from superhosts.jit import ahead
+from superhosts.jit.ahead import Loop
 from superhosts.jit.compilation import compiling, is_tested, warn_not_kept
 
 
@@ -119,6 +130,13 @@ class _Caller(CPUDispatcher):  # type: ignore[misc]
     def _numba_type_(self) -> Any:
         return self._type if self.is_compiling else self.inline_variant._type  # or it calls itself
 
+    def compile(self, sig: Any) -> Any:
+        """Look for machine code before numba does, which holds this loop for one that calls itself meanwhile."""
+        if isinstance(self._cache, _Cache) and sig not in self.overloads:
+            with global_compiler_lock:
+                self._cache.fetch(sig, self.targetctx)
+        return super().compile(sig)
+
     def _compilation_chain_init_hook(self) -> None:
         """Do not look through all installed packages for types of their own: no argument of ours has such a type."""
 
@@ -149,6 +167,18 @@ CONSTANTS = frozenset(dis.hasconst)
 PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 OTHERS_WRITE = 0o022  # permissions of the group and of all others
 WAY_OUT = "set NUMBA_CACHE_DIR to a folder of your own"
+
+# What came with the package, by level of processors; the best first. A processor has a level if it has these features
+# and those of the levels below. An architecture that is not named has one level, GENERIC.
+SHIPPED = Path(__file__).parent.parent / "code"
+GENERIC = "generic"
+LEVELS: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+        "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
+        "x86-64-v2": ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
+    }
+}
 
 distrusted: dict[str, str] = {}  # files and folders of the cache that are not used, and why
 
@@ -183,15 +213,29 @@ def jit_disabled() -> bool:
     return bool(numba.config.DISABLE_JIT)
 
 
-def is_cold(function: Callable[..., Any]) -> bool:
-    """Return True if `function` still has to be compiled on this machine (nothing usable on disk)."""
-    dispatcher = cast(Any, function)
-    cache = getattr(dispatcher, "_cache", None)
-    return not getattr(dispatcher, "signatures", True) and not (isinstance(cache, _Cache) and cache.holds_any())
-
-
 def cache_folder(function: Callable[..., Any]) -> str | None:
     return getattr(getattr(function, "_cache", None), "cache_path", None)
+
+
+def found_in(function: Callable[..., Any]) -> Path | None:
+    """Return the folder of machine code of `function` that fits this processor; None if it has to be compiled."""
+    cache = getattr(function, "_cache", None)
+    if not isinstance(cache, _Cache):
+        return None
+    folders = [Path(cache.cache_path)] if cache.cache_path else []
+    files = (_Files(folder, cache._dispatcher) for folder in [*folders, *(SHIPPED / each for each in shipped_levels())])
+    return next((each.folder for each in files if each.holds_any()), None)
+
+
+@functools.cache
+def shipped_levels() -> tuple[str, ...]:
+    """Return the levels of this processor that came with the package, the best first."""
+    if not SHIPPED.is_dir():
+        return ()
+    levels = LEVELS.get(platform.machine(), {GENERIC: ()})
+    has = llvm.get_host_cpu_features()
+    lacking = [not all(has.get(each) for each in features) for features in levels.values()]
+    return tuple(name for number, name in enumerate(levels) if not any(lacking[number:]) and (SHIPPED / name).is_dir())
 
 
 @functools.cache
@@ -235,13 +279,13 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
 
         Without environments that hold nothing: numba keeps one for each of its own functions that it has compiled in,
         and loads the module of each with it: a tenth of a second for `np.empty`. Only constants in them are ever read.
-        And without LLVM code, which takes longer to parse than machine code to load: callers link the inline variant.
-        numba only asks it for the names that the machine code defines.
+        Without LLVM code, which takes longer to parse than machine code to load: callers link the inline variant.
+        numba only asks it for the names that the machine code defines. And without the text of all types within.
         """
-        (name, kind, (machine_code, _)), *parts, environments = super().reduce(result)
+        (name, kind, (machine_code, _)), *parts, _, initialization, environments = super().reduce(result)
         names = llvm.parse_assembly(f'@"{result.fndesc.llvm_cpython_wrapper_name}" = global i8 0').as_bitcode()
         library = name, kind, (machine_code, names)
-        return (library, *parts, tuple(each for each in environments if each.consts))
+        return (library, *parts, "", initialization, tuple(each for each in environments if each.consts))
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
@@ -274,16 +318,40 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         assert self._cache_path is not None
         return _Files(Path(self._cache_path), self._dispatcher)
 
+    def fetch(self, signature: Any, target: Any) -> None:
+        """Look for machine code, for `load_overload`; if there is none, first compile what this run may use."""
+        describe = partial(_loop_of, self._dispatcher, signature)
+        ahead.use(describe)
+        code = self._look_up(signature, target)
+        if code is None and (loop := describe()) and ahead.compile_expected(loop, _is_missing, _compile):
+            code = self._look_up(signature, target)
+        self._fetched[signature] = code
+
+    @functools.cached_property
+    def _fetched(self) -> dict[Any, Any]:
+        return {}
+
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return the machine code for a signature; None if numba has to compile it now.
 
         numba's own method first loads all that a compilation needs (`target.refresh`), which takes a quarter of a
         second. Machine code needs none of it, and numba does it again before it compiles.
         """
-        if self._impl is None:
-            return None
+        return self._fetched.pop(signature, None)
+
+    def _look_up(self, signature: Any, target: Any) -> Any:
         _define_runtime(target)
-        return self._load_overload(signature, target)
+        return None if (code := self.find(signature, target)) is None else CompileResult._rebuild(target, *code)
+
+    def find(self, signature: Any, target: Any) -> Any:
+        """Return machine code from disk: what was kept for exactly this processor, or came with the package."""
+        if (key := self._index_key(signature, target.codegen())) is None:
+            return None
+        if self._impl is not None and (code := self._cache_file.load(key)) is not None:
+            return code
+        types, (triple, *_) = key
+        shipped = ((_Files(SHIPPED / each, self._dispatcher), (types, (triple, each, ""))) for each in shipped_levels())
+        return next((code for files, key in shipped if (code := files.load(key)) is not None), None)
 
     def save_overload(self, signature: Any, data: Any) -> None:
         if self._impl is None:
@@ -300,9 +368,6 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             except OSError as error:
                 _warn_unwritable(Path(self._impl.locator.get_cache_path()), error)
 
-    def holds_any(self) -> bool:
-        return self._impl is not None and self._cache_file.holds_any()
-
     def _index_key(self, signature: tuple[Any, ...], codegen: Any) -> Any:
         """Return what identifies machine code besides its stamp; None if it cannot be kept.
 
@@ -310,7 +375,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         alone: after an edit that swaps two fields, it would take the old machine code.
         """
         try:
-            return [_describe_type(each) for each in signature], codegen.magic_tuple()
+            return _describe_types(signature), codegen.magic_tuple()
         except TypeError:
             return None
 
@@ -324,7 +389,7 @@ class _Files:
     def __init__(self, folder: Path, dispatcher: Dispatcher) -> None:
         self.folder, self.dispatcher = folder, dispatcher
         function = dispatcher.py_func
-        name = f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}".translate({60: None, 62: None})
+        name = f"{function.__module__}.{function.__qualname__}".translate({60: None, 62: None})
         self.name = f"{name}.{sys.implementation.cache_tag}"
 
     def load(self, key: Any) -> Any:
@@ -371,6 +436,8 @@ def _read_trusted(path: Path, size: int = -1) -> bytes:
     """Return the first bytes of a file of the cache; none if it cannot be read, or another user can write there."""
     try:
         with path.open("rb") as file:
+            if path.is_relative_to(SHIPPED):  # Whoever can write there can write the modules of the package, too.
+                return file.read(size)
             for place, status in ((path.parent, path.parent.stat()), (path, os.fstat(file.fileno()))):
                 if reason := distrust(status):
                     distrusted[str(place)] = reason
@@ -415,22 +482,102 @@ def _obstacle(signature: tuple[Any, ...], data: Any) -> str:
     if HASH_SECRET in data.library.get_llvm_str():
         return "it uses hash(), a set or a dictionary, which only numba's compiler can load"
     try:
-        for each in signature:
-            _describe_type(each)
+        _describe_types(signature)
     except TypeError as error:
         return str(error)
     return ""
 
 
+def _describe_types(signature: tuple[Any, ...]) -> str:
+    """Return types of arguments as JSON, from which `_types_of` makes them again."""
+    return json.dumps([_describe_type(each) for each in signature])
+
+
 def _describe_type(kind: Any) -> Any:
     if isinstance(kind, BaseTuple):
-        name = (*_class_name(kind.instance_class), kind.fields) if isinstance(kind, BaseNamedTuple) else ()
-        return name, [_describe_type(each) for each in kind.types]
-    if isinstance(kind, Omitted):
-        return "omitted", _describe(kind.value, {})
-    if isinstance(kind, Array | Boolean | NoneType | Number):
+        named = isinstance(kind, BaseNamedTuple)
+        name = [":".join(_class_name(kind.instance_class)), *kind.fields] if named else []
+        return ["tuple", [_describe_type(each) for each in kind.types], name]
+    if isinstance(kind, Array) and isinstance(kind.dtype, Boolean | Number) and kind.aligned:
+        return ["array", str(kind.dtype), kind.ndim, kind.layout, kind.mutable]
+    if isinstance(kind, Omitted) and isinstance(kind.value, bool | int | float | str | None):
+        return ["omitted", kind.value]
+    if isinstance(kind, Boolean | NoneType | Number):
         return str(kind)
     raise TypeError(f"the name of {kind} does not describe the type completely")
+
+
+def _types_of(described: str) -> tuple[Any, ...]:
+    return tuple(map(_type_of, json.loads(described)))
+
+
+def _type_of(described: Any) -> Any:
+    if isinstance(described, str):
+        return types.boolean if described == "bool" else getattr(types, described)
+    form, value, *more = described
+    if form == "omitted":
+        return Omitted(value)
+    if form == "array":
+        dimensions, layout, mutable = more
+        return Array(_type_of(value), dimensions, layout, readonly=not mutable)
+    (name,) = more
+    return BaseTuple.from_types(tuple(map(_type_of, value)), _object_named(name[0]) if name else None)
+
+
+# Loops by name, for other processes
+
+
+def _loop_of(dispatcher: Dispatcher, signature: tuple[Any, ...]) -> Loop | None:
+    """Return a compiled function by the name that a module of its package has for it; None if none has, or can."""
+    try:
+        described = _describe_types(signature)
+    except TypeError:
+        return None
+    package, _, _ = dispatcher.py_func.__module__.partition(".")
+    known = [name for name in sys.modules if name.partition(".")[0] == package]
+    for module in map(sys.modules.__getitem__, sorted(known, key=dispatcher.py_func.__module__.__ne__)):
+        for name, value in vars(module).items():
+            if value is dispatcher:
+                return Loop(f"{module.__name__}:{name}", described)
+    return None
+
+
+def _object_named(name: str) -> Any:
+    module, _, path = name.partition(":")
+    return functools.reduce(getattr, path.split("."), import_module(module))
+
+
+def _is_missing(loop: Loop) -> bool:
+    """Return True if a loop has to be compiled, and can be kept; False also if it is of a package that is not here."""
+    try:
+        dispatcher, signature = _object_named(loop.name), _types_of(loop.types)
+    except (ImportError, AttributeError):
+        return False
+    cache = dispatcher._cache
+    return cache.cache_path is not None and cache.find(signature, dispatcher.targetctx) is None
+
+
+def _compile(loop: Loop) -> None:
+    """Compile a loop; one that cannot be compiled is left to the run, if that ever uses it."""
+    try:
+        _object_named(loop.name).compile(_types_of(loop.types))
+    except NumbaError:
+        if is_tested():
+            raise
+
+
+def compile_all() -> None:
+    """Compile every loop of the record that has to be compiled on this machine."""
+    ahead.compile_all([loop for loop in ahead.record().seconds if _is_missing(loop)], _compile)
+
+
+def work() -> None:
+    """Compile loops that another process hands out, a list in each line of standard input; answer with a line."""
+    ahead.use_one_process()
+    for line in sys.stdin:
+        for each in json.loads(line):
+            _compile(Loop(*each))
+        print(flush=True)
 
 
 def stamp_of(function: Callable[..., Any]) -> bytes:
@@ -440,7 +587,8 @@ def stamp_of(function: Callable[..., Any]) -> bytes:
     must be defined by then: call this when the compiled function is first called, not when it is decorated, because a
     module may define a function below the one that calls it.
     """
-    return digest_of(repr((numba.__version__, np.__version__, _describe(function, {}))).encode())
+    major, _, _ = np.__version__.partition(".")  # numba compiles what it needs of NumPy itself
+    return digest_of(repr((numba.__version__, major, _describe(function, {}))).encode())
 
 
 def _describe(value: Any, seen: dict[FunctionType, int]) -> Any:

@@ -17,7 +17,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-NOTICE = "superhosts: compiling for this machine, which takes up to a minute once; the result is kept on disk …"
+NOTICE = "compiling for this machine: {}; the result is kept on disk …"
+UNKNOWN = "up to a minute"
 MODE = "SUPERHOSTS_COMPILING"
 NEVER = "never"
 
@@ -26,9 +27,9 @@ class CacheWarning(UserWarning):
     """Machine code is not kept on disk, or not taken from there, so it is compiled again."""
 
 
-def _tell() -> None:
+def _tell(what: str) -> None:
     if _is_watched():
-        print(NOTICE, file=sys.stderr, flush=True)
+        print(f"superhosts: {NOTICE.format(what)}", file=sys.stderr, flush=True)
 
 
 class _Work:
@@ -38,12 +39,13 @@ class _Work:
         self.began = self.seconds = 0.0  # the seconds are those that nobody was told yet
         self.total = 0.0  # seconds since the start
         self.after: Callable[[float], None] | None = None
+        self.progress: Callable[[str], None] | None = None
         self.late: Callable[[str, float], None] | None = None
         self.warned: set[str] = set()
 
 
 _work = _Work()
-_waiting: list[Callable[[], None]] = [_tell]
+_waiting: list[Callable[[str], None]] = [_tell]
 
 
 def is_tested() -> bool:
@@ -51,9 +53,21 @@ def is_tested() -> bool:
     return bool(os.environ.get(MODE))
 
 
-def before_compiling(call: Callable[[], None], after: Callable[[float], None] | None = None) -> None:
-    """Call `call` once before this process compiles, and `after` (by `tell_seconds`) with the seconds that it took."""
+def is_forbidden() -> bool:
+    return os.environ.get(MODE) == NEVER
+
+
+def before_compiling(
+    call: Callable[[str], None],
+    after: Callable[[float], None] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> None:
+    """Call `call` once before this process compiles, with what it compiles or how long that may take.
+
+    And call `after` (by `tell_seconds`) with the seconds that it took, `progress` with what is left; "" at the end.
+    """
     _waiting[:], _work.after, _work.late, _work.seconds = [call], after, None, 0.0
+    _work.progress = progress
 
 
 def after_ready(call: Callable[[str, float], None]) -> None:
@@ -67,16 +81,21 @@ def seconds_compiling() -> float:
         return _work.total + (time.monotonic() - _work.began if _work.threads else 0.0)
 
 
-def announce() -> None:
+def announce(what: str = UNKNOWN) -> None:
     while _waiting:
-        _waiting.pop()()
+        _waiting.pop()(what)
+
+
+def tell_progress(left: str) -> None:
+    if _work.progress is not None:
+        _work.progress(left)
 
 
 @contextmanager
-def compiling(name: str) -> Iterator[None]:
-    if os.environ.get(MODE) == NEVER:
+def compiling(name: str, what: str = UNKNOWN) -> Iterator[None]:
+    if is_forbidden():
         raise RuntimeError(f"{name} has to be compiled, although {MODE} is {NEVER}")
-    announce()
+    announce(what)
     with _work.lock:
         _work.began = _work.began if _work.threads else time.monotonic()
         _work.threads += 1

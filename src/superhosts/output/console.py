@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from superhosts.core.notices import ERROR, LONGEST, WARNING, Notice, as_warning, json_line, text_line
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError, use_tracebacks
-from superhosts.jit.compilation import after_ready, before_compiling, is_tested, tell_seconds
+from superhosts.jit.compilation import NOTICE, after_ready, before_compiling, is_tested, tell_seconds
 from superhosts.output.streams import ERASE
 
 
@@ -98,11 +98,12 @@ def confirmed(question: str) -> bool:
 def announce_compiling(*, quiet: bool = False) -> None:
     """Say once that loops are compiled, and then how long it took; if `quiet`, only on a terminal."""
     if is_tested() or (quiet and not sys.stderr.isatty()):
-        before_compiling(lambda: None)
+        before_compiling(lambda _: None)
         return
     before_compiling(
-        lambda: say(Notice("compiling for this machine: up to a minute; the result is kept on disk …", "compiling")),
+        lambda what: say(Notice(NOTICE.format(what), "compiling")),
         lambda seconds: say(Notice(f"compiled in {seconds:.1f} s", "compiled", seconds=round(seconds, 1))),
+        show_status if sys.stderr.isatty() else None,
     )
 
 

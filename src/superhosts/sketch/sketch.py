@@ -166,18 +166,19 @@ class Sketch(Storable):
 
     def verdict(self, row: SuperHost) -> Verdict | None:
         """Return what the peers of a row's host look like, with the reason; None without evidence."""
-        with self._held():
-            judge = self.judge()
+        judge = self.judge()
         return None if judge is None else judge.verdict(row.host, row.part)
 
     def judge(self) -> Judge | None:
         """Return what names the patterns of hosts; None without evidence."""
-        if self.evidence is None:
+        with self._held():
+            evidence = self.evidence
+        if evidence is None:
             return None
         # Imported here: most sketches have no evidence, and need not wait for its rules.
         from superhosts.sketch.evidence.patterns import Judge
 
-        return Judge(self.evidence)
+        return Judge(evidence)
 
     def merge(self, other: Sketch) -> Self:
         """Merge another sketch into this one, and return it.

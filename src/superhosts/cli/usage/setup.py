@@ -128,7 +128,10 @@ class Doctor(Options):
     agree bit by bit. What is reported as missing is optional. The exit status is 2 if something is installed and does
     not work.
 
-    Example: superhosts doctor
+    Examples:
+        superhosts doctor
+        superhosts doctor --compile
     """
 
+    compile: bool = flag().about("First compile all that is not on disk, so that later runs start at once.")
     json: bool = common.JSON_OBJECT

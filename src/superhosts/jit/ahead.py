@@ -1,0 +1,228 @@
+"""Compiles on all cores what a run is expected to need, when the first of its loops is not on disk.
+
+numba compiles one loop at a time in a process, and a run asks for one loop after the other. So `recorded.json` tells
+which loops, with which types, the kinds of runs need that the tests know (`make record` writes it). A run tells what it
+is (`describe_run`); once a loop has to be compiled, other processes compile it together with all others that the
+recorded runs most like this one have used (`compile_expected`). A wheel with machine code has all loops of the record.
+
+The record only saves time: a loop that it lacks is compiled when it is called. Every command imports this module, most
+of them to compile nothing: so it imports neither numba nor what starts processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from superhosts.jit.compilation import compiling, is_forbidden, tell_progress
+
+RECORD = Path(__file__).with_name("recorded.json")
+WORTH = 2.0  # seconds of compiling for which processes are started: one takes a second before it compiles
+MEMORY = 1 << 30  # of the machine for each process; one takes a third of that
+MOST_PROCESSES = 16
+WORKER = "from superhosts.jit.cache import work; work()"
+
+
+class Loop(NamedTuple):
+    """A compiled function, as the attribute of a module, and the types of its arguments as JSON."""
+
+    name: str  # MODULE:ATTRIBUTE
+    types: str
+
+    @property
+    def module(self) -> str:
+        return self.name.partition(":")[0]
+
+
+class Record(NamedTuple):
+    seconds: dict[Loop, float]  # that compiling takes
+    runs: list[tuple[frozenset[str], frozenset[Loop]]]  # the words of each, and what it used
+
+
+@functools.cache
+def record() -> Record:
+    """Return the loops and runs of the record; none before there is one."""
+    try:
+        known = json.loads(RECORD.read_text("utf-8"))
+    except FileNotFoundError:
+        return Record({}, [])
+    loops = [Loop(name, types) for name, types, _ in known["loops"]]
+    runs = [(frozenset(words), frozenset(loops[each] for each in used)) for words, used in known["runs"]]
+    return Record(dict(zip(loops, (seconds for *_, seconds in known["loops"]), strict=True)), runs)
+
+
+class _Run:
+    """What this process does."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.words: set[str] = set()
+        self.used: list[Callable[[], Loop | None]] = []
+        self.is_compiling = False  # or may not start processes
+
+
+_run = _Run()
+
+
+def describe_run(*words: str) -> None:
+    """Say what this process does: the name of a command, and settings that decide which loops it uses."""
+    _run.words.update(words)
+
+
+def use(describe: Callable[[], Loop | None]) -> None:
+    """Note that a loop is used; what `describe` returns is asked only if something has to be compiled."""
+    if not _run.is_compiling:
+        _run.used.append(describe)
+
+
+def used() -> set[Loop]:
+    """Return what was used so far, without loops that have no name."""
+    return {loop for describe in _run.used if (loop := describe()) is not None}
+
+
+def words() -> set[str]:
+    return _run.words
+
+
+def forget_run() -> None:
+    _run.words, _run.used = set(), []
+
+
+def use_one_process() -> None:
+    """Start no process to compile in: this is one."""
+    _run.is_compiling = True
+
+
+def expected() -> set[Loop]:
+    """Return what all recorded runs have used, besides what this one has, that are most like it."""
+    done = used()
+    likeness = [(len(done - loops), len(words ^ _run.words)) for words, loops in record().runs]
+    alike = [loops for (_, loops), each in zip(record().runs, likeness, strict=True) if each == min(likeness)]
+    return set(frozenset.intersection(*alike) - done) if alike else set()
+
+
+def compile_expected(wanted: Loop, is_missing: Callable[[Loop], bool], compile_one: Callable[[Loop], None]) -> bool:
+    """Compile a loop on all cores together with what is expected after it; return whether that was worth it."""
+    with _run.lock:
+        if _run.is_compiling or is_forbidden() or _has_parent() or _cores() < 2:
+            return False
+        seconds = record().seconds
+        if wanted not in seconds:
+            return False
+        loops = [wanted, *(each for each in expected() if is_missing(each))]
+        if sum(seconds[each] for each in loops) < WORTH:
+            return False
+        compile_all(loops, compile_one)
+        return True
+
+
+def compile_all(loops: Iterable[Loop], compile_one: Callable[[Loop], None]) -> None:
+    """Compile loops of the record in this process and others: one for each core, as far as memory allows."""
+    from superhosts.jit.memory import memory_of_machine
+
+    jobs = _Jobs(loops)
+    if not jobs.left:
+        return
+    jobs.share(min(_cores(), MOST_PROCESSES, memory_of_machine() // MEMORY or 1))
+    with _run.lock, contextlib.ExitStack() as stack:
+        before, _run.is_compiling = _run.is_compiling, True
+        stack.callback(setattr, _run, "is_compiling", before)
+        stack.enter_context(compiling("all that is expected", jobs.describe()))
+        stack.callback(tell_progress, "")
+        for _ in range(jobs.processes - 1):
+            stack.enter_context(_worker(jobs))
+        for group in jobs.taken():
+            for loop in group:
+                compile_one(loop)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _has_parent() -> bool:
+    """Return True in a process of multiprocessing: its parent has started one for each core already."""
+    processes = sys.modules.get("multiprocessing")
+    return processes is not None and processes.parent_process() is not None
+
+
+class _Jobs:
+    """Loops to be compiled, handed out by module, so that callees of several are compiled in one process."""
+
+    def __init__(self, loops: Iterable[Loop]) -> None:
+        self._lock = threading.Lock()
+        self._seconds = record().seconds
+        groups: dict[str, list[Loop]] = {}
+        for loop in loops:
+            groups.setdefault(loop.module, []).append(loop)
+        self._groups = sorted(groups.values(), key=self._time_of)  # The last one, which takes longest, is first.
+        self.left = sum(map(len, self._groups))
+        self.processes = 1
+
+    def _time_of(self, group: list[Loop]) -> float:
+        return sum(self._seconds[each] for each in group)
+
+    def share(self, most: int) -> None:
+        self.processes = min(most, len(self._groups))
+
+    def describe(self) -> str:
+        seconds = max(self._time_of(self._groups[-1]), sum(map(self._time_of, self._groups)) / self.processes)
+        return f"{self.left:,} loops on {self.processes} core{'s' * (self.processes > 1)}, about {seconds + 1:.0f} s"
+
+    def taken(self) -> Iterator[list[Loop]]:
+        """Yield one group after the other, and say what is left of all."""
+        while True:
+            with self._lock:
+                if not self._groups:
+                    return
+                group = self._groups.pop()
+                seconds = (sum(map(self._time_of, self._groups)) + self._time_of(group)) / self.processes
+                tell_progress(f"compiling: {self.left:,} loops left, about {seconds + 1:.0f} s")
+            yield group
+            with self._lock:
+                self.left -= len(group)
+
+
+@contextlib.contextmanager
+def _worker(jobs: _Jobs) -> Iterator[None]:
+    """Compile in another process meanwhile, and wait for it at the end. What it cannot compile is left to the run."""
+    import subprocess
+
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", WORKER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        process_group=0,  # Ctrl-C is for this process, which ends the other one
+        text=True,
+    )
+
+    def feed() -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(OSError):
+            for group in jobs.taken():
+                process.stdin.write(f"{json.dumps(group)}\n")
+                process.stdin.flush()
+                if not process.stdout.readline():
+                    return
+
+    feeder = threading.Thread(target=feed, daemon=True)
+    feeder.start()
+    try:
+        yield
+        feeder.join()
+    finally:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                pipe and pipe.close()
