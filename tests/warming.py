@@ -37,13 +37,16 @@ SMALL = [*KNOWN, "--memory", "2MiB"]
 
 def warm_up(*, rivals: bool) -> None:
     """Compile the record and what else tests need, unless an earlier run has; rivals only for tests that use them."""
-    from superhosts.jit.cache import compile_all, found_in
+    from superhosts.detectors.cube.fill import fill
+    from superhosts.jit.cache import found_in
     from superhosts.lab.rivals.rgs import write
 
-    compile_all()
     tests = str(Path(__file__).parent)
-    commands = [[__file__, "rivals"]] if rivals and found_in(write) is None else []
-    commands += [["-m", "pytest", "--collect-only", "-qq", tests]]  # bytecode of all tests
+    commands = [["-c", "from superhosts.jit.cache import compile_all; compile_all()"]]
+    if rivals and found_in(write) is None:
+        commands.append([__file__, "rivals"])
+    if found_in(fill) is None:  # the first time
+        commands.append(["-m", "pytest", "--collect-only", "-qq", tests])  # bytecode of all tests
     silent = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}, "stdout": subprocess.DEVNULL}
     started = [subprocess.Popen([sys.executable, *command], **silent) for command in commands]
     assert [process.wait() for process in started] == [0] * len(started)
