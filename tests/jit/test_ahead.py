@@ -158,6 +158,13 @@ def test_what_a_worker_does_not_compile_is_left_to_the_run(
     assert toys.kept == {"one:first", "one:second", "two:first"}
 
 
+def test_where_no_process_can_be_started_this_one_compiles(toys: Toys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    ahead.describe_run("scan")
+    assert toys.call(ONE) == 6
+    assert toys.kept == {"one:first", "one:second", "two:first"}
+
+
 def test_people_are_told_how_much_is_compiled_and_what_is_left(toys: Toys) -> None:
     said: list[str] = []
     compilation.before_compiling(said.append, None, said.append)

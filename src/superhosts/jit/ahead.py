@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from superhosts.jit.compilation import compiling, is_forbidden, tell_progress
 
@@ -127,20 +127,38 @@ def compile_all(loops: Iterable[Loop], compile_one: Callable[[Loop], None]) -> N
     """Compile loops of the record in this process and others: one for each core, as far as memory allows."""
     from superhosts.jit.memory import memory_of_machine
 
-    jobs = _Jobs(loops)
-    if not jobs.left:
+    groups: dict[str, list[Loop]] = {}  # by module, so that callees of several loops are compiled in one process
+    for loop in loops:
+        groups.setdefault(loop.module, []).append(loop)
+    waiting = sorted(groups.values(), key=_seconds_of)  # What takes longest is taken first, from the end.
+    if not waiting:
         return
-    jobs.share(min(_cores(), MOST_PROCESSES, memory_of_machine() // MEMORY or 1))
+    processes = min(_cores(), len(waiting), MOST_PROCESSES, memory_of_machine() // MEMORY or 1)
+    seconds = max(_seconds_of(waiting[-1]), sum(map(_seconds_of, waiting)) / processes) + 1
+    what = f"{sum(map(len, waiting)):,} loops on {processes} core{'s' * (processes > 1)}, about {seconds:.0f} s"
+
+    def taken() -> Iterator[list[Loop]]:
+        while waiting:
+            left = sum(map(_seconds_of, waiting)) / processes + 1
+            tell_progress(f"compiling: {sum(map(len, waiting)):,} loops left, about {left:.0f} s")
+            with contextlib.suppress(IndexError):  # Another thread was quicker.
+                yield waiting.pop()
+
     with _run.lock, contextlib.ExitStack() as stack:
-        before, _run.is_compiling = _run.is_compiling, True
-        stack.callback(setattr, _run, "is_compiling", before)
-        stack.enter_context(compiling("all that is expected", jobs.describe()))
+        stack.callback(setattr, _run, "is_compiling", _run.is_compiling)
+        _run.is_compiling = True
+        stack.enter_context(compiling("all that is expected", what))
         stack.callback(tell_progress, "")
-        for _ in range(jobs.processes - 1):
-            stack.enter_context(_worker(jobs))
-        for group in jobs.taken():
+        for _ in range(processes - 1):
+            with contextlib.suppress(OSError):  # No more processes may be started: this one compiles what is left.
+                stack.enter_context(_worker(taken()))
+        for group in taken():
             for loop in group:
                 compile_one(loop)
+
+
+def _seconds_of(loops: Iterable[Loop]) -> float:
+    return sum(record().seconds[each] for each in loops)
 
 
 def _cores() -> int:
@@ -153,45 +171,8 @@ def _has_parent() -> bool:
     return processes is not None and processes.parent_process() is not None
 
 
-class _Jobs:
-    """Loops to be compiled, handed out by module, so that callees of several are compiled in one process."""
-
-    def __init__(self, loops: Iterable[Loop]) -> None:
-        self._lock = threading.Lock()
-        self._seconds = record().seconds
-        groups: dict[str, list[Loop]] = {}
-        for loop in loops:
-            groups.setdefault(loop.module, []).append(loop)
-        self._groups = sorted(groups.values(), key=self._time_of)  # The last one, which takes longest, is first.
-        self.left = sum(map(len, self._groups))
-        self.processes = 1
-
-    def _time_of(self, group: list[Loop]) -> float:
-        return sum(self._seconds[each] for each in group)
-
-    def share(self, most: int) -> None:
-        self.processes = min(most, len(self._groups))
-
-    def describe(self) -> str:
-        seconds = max(self._time_of(self._groups[-1]), sum(map(self._time_of, self._groups)) / self.processes)
-        return f"{self.left:,} loops on {self.processes} core{'s' * (self.processes > 1)}, about {seconds + 1:.0f} s"
-
-    def taken(self) -> Iterator[list[Loop]]:
-        """Yield one group after the other, and say what is left of all."""
-        while True:
-            with self._lock:
-                if not self._groups:
-                    return
-                group = self._groups.pop()
-                seconds = (sum(map(self._time_of, self._groups)) + self._time_of(group)) / self.processes
-                tell_progress(f"compiling: {self.left:,} loops left, about {seconds + 1:.0f} s")
-            yield group
-            with self._lock:
-                self.left -= len(group)
-
-
 @contextlib.contextmanager
-def _worker(jobs: _Jobs) -> Iterator[None]:
+def _worker(groups: Iterator[list[Loop]]) -> Iterator[None]:
     """Compile in another process meanwhile, and wait for it at the end. What it cannot compile is left to the run."""
     import subprocess
 
@@ -205,24 +186,20 @@ def _worker(jobs: _Jobs) -> Iterator[None]:
         text=True,
     )
 
-    def feed() -> None:
-        assert process.stdin is not None
-        assert process.stdout is not None
+    def feed(given: IO[str], answers: IO[str]) -> None:
         with contextlib.suppress(OSError):
-            for group in jobs.taken():
-                process.stdin.write(f"{json.dumps(group)}\n")
-                process.stdin.flush()
-                if not process.stdout.readline():
+            for group in groups:
+                print(json.dumps(group), file=given, flush=True)
+                if not answers.readline():
                     return
 
-    feeder = threading.Thread(target=feed, daemon=True)
+    feeder = threading.Thread(target=feed, args=(process.stdin, process.stdout), daemon=True)
     feeder.start()
     try:
         yield
         feeder.join()
     finally:
         process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(OSError):
-                pipe and pipe.close()
+        feeder.join()
+        with contextlib.suppress(OSError):
+            process.communicate()
