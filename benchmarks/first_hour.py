@@ -59,7 +59,7 @@ def write_inputs(folder: Path, program: str) -> dict[str, list[str]]:
         "scan --save": f"scan {office} {inner} --save {folder}/saved",
         "scan --exact off": f"scan {office} {inner} --exact off",
         "hosts": f"hosts {kept} --threshold 100",
-        "merge": f"merge {kept} -o {folder}/union.cube --force",
+        "merge": f"merge {kept} -o {folder}/union.cube",
         "CSV": f"scan {folder}/flows.csv --map src=client,dst=server,time=seen",
         "Zeek": f"scan {folder}/conn.log",
         "EVE": f"scan {folder}/eve.json",
