@@ -55,6 +55,16 @@ def test_a_damaged_database_is_set_aside(path: Path) -> None:
     other.close()
 
 
+@pytest.mark.parametrize("column", ["name", "value"])
+def test_state_that_cannot_be_decoded_is_set_aside(path: Path, column: str) -> None:
+    with sqlite3.connect(path) as raw:
+        raw.execute(f"UPDATE state SET {column} = CAST(x'72e96564' AS TEXT) WHERE name = 'colour'")
+    raw.close()
+    said: list[str] = []
+    assert Database.opened(path, FORM, aside(said)).state() == {}
+    assert f"Could not decode to UTF-8 column '{column}'" in said[0]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [

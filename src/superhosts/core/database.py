@@ -131,7 +131,8 @@ class Database:
             raise self._damaged(found.removeprefix("*** in database main ***\n"))
         if version == form.version and not _columns_of(_STATE + form.schema) <= _columns(self._connection):
             raise self._damaged("columns of its tables are missing")
-        self.is_new = not tables or not self._connection.execute("SELECT count(*) FROM state").fetchone()[0]
+        # Names and values that cannot be read are damage.
+        self.is_new = not tables or not self._connection.execute("SELECT name, value FROM state").fetchall()
         try:
             self._make_tables(version)
         except sqlite3.OperationalError as error:
