@@ -112,7 +112,7 @@ PIP := $(BIN)/pip install -q --disable-pip-version-check --no-compile
 
 # Hot loops are compiled while pip installs what the tests need.
 .venv/.tests: .venv/.core
-	$(BIN)/superhosts doctor --compile >.venv/warming.log 2>&1 & compiling=$$!; \
+	$(BIN)/python -c 'from superhosts.jit.cache import compile_all; compile_all()' >.venv/warming.log 2>&1 & compiling=$$!; \
 		$(PIP) -e '.[test]' && { wait $$compiling || { cat .venv/warming.log; exit 1; }; }
 	touch $@
 

@@ -112,7 +112,7 @@ def pytest_collection_finish() -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile before the workers of a parallel run start, only in the process that starts them."""
     if session.config.getoption("numprocesses", None) and not hasattr(session.config, "workerinput"):
-        warm_up(rivals=session.config.option.markexpr != "not slow")
+        warm_up()
 
 
 @pytest.fixture

@@ -35,17 +35,13 @@ KNOWN = ["--inner", "10.0.0.0/8", "--threshold", "100"]
 SMALL = [*KNOWN, "--memory", "2MiB"]
 
 
-def warm_up(*, rivals: bool) -> None:
-    """Compile the record and what else tests need, unless an earlier run has; rivals only for tests that use them."""
-    from superhosts.detectors.cube.fill import fill
-    from superhosts.jit.cache import found_in
-    from superhosts.lab.rivals.rgs import write
+def warm_up() -> None:
+    """Compile the loops of the record, unless an earlier run has."""
+    from superhosts.jit.cache import missing_loops
 
     tests = str(Path(__file__).parent)
-    commands = [["-c", "from superhosts.jit.cache import compile_all; compile_all()"]]
-    if rivals and found_in(write) is None:
-        commands.append([__file__, "rivals"])
-    if found_in(fill) is None:  # the first time
+    commands = [["-c", "from superhosts.jit.cache import compile_all; compile_all()"]] if missing_loops() else []
+    if commands:
         commands.append(["-m", "pytest", "--collect-only", "-qq", tests])  # bytecode of all tests
     silent = {"env": {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}, "stdout": subprocess.DEVNULL}
     started = [subprocess.Popen([sys.executable, *command], **silent) for command in commands]
@@ -274,12 +270,12 @@ def live() -> Iterator[Step]:
 
 
 def _rehearse(name: str, given: dict[str, Any]) -> None:
-    from superhosts.jit.ahead import describe_run
+    from superhosts.jit.ahead import set_command
     from superhosts.pipeline.rehearsal import rehearse
     from superhosts.pipeline.settings import settings_of
     from superhosts.sources.open import open_all
 
-    describe_run("watch")
+    set_command("watch")
     settings = settings_of(given)
     rehearse(settings, sources=open_all(name), saves=True, merges=True)
 

@@ -101,9 +101,11 @@ class _Worker:
         import pyarrow as pa
 
         from superhosts.core.columns.addresses import packets_of
+        from superhosts.jit.ahead import use_one_process
         from superhosts.pipeline.builder import WindowBuilder
         from superhosts.sources.tables.arrow import addresses_of, arrow_errors
 
+        use_one_process()  # There is an executor for each core.
         builder = WindowBuilder(self._settings, find=False)
         rows = bad = 0
         for batch in batches:

@@ -32,7 +32,7 @@ from superhosts.cli._values import nearest, toml_text
 from superhosts.core.notices import as_warning
 from superhosts.core.times import local_times
 from superhosts.errors import UsageError
-from superhosts.jit.ahead import describe_run
+from superhosts.jit.ahead import set_command
 from superhosts.output.console import announce_compiling, show_tracebacks, tell, use_log_format
 from superhosts.output.streams import silence_stdout
 
@@ -413,7 +413,7 @@ def _run(entry: Entry, options: Any, remarks: Sequence[str] = ()) -> None:
         show_tracebacks(getattr(options, "verbose", False))
         for each in remarks:
             tell(as_warning(each))
-        describe_run(entry.body.partition(":")[2])
+        set_command(entry.body.partition(":")[2])
         announce_compiling(quiet=getattr(options, "quiet", False))
         around.enter_context(local_times(getattr(options, "local_time", False)))
         for make_context in getattr(options, "around", ()):  # entered before the body is loaded, which takes a second

@@ -105,18 +105,22 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     """Return whether the machine code of a compiled function is kept on disk, and where."""
     import numba
 
-    from superhosts.jit.cache import SHIPPED, WAY_OUT, cache_folder, distrusted, found_in
+    from superhosts.jit import ahead
+    from superhosts.jit.cache import WAY_OUT, cache_folder, distrusted, missing_loops, shipped_levels
 
     if numba.config.DISABLE_JIT:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
-    folder, found = cache_folder(function), found_in(function)
+    folder = cache_folder(function)
+    levels, loops, lacking = shipped_levels(), len(ahead.record().seconds), len(missing_loops())
     unused = "".join(f"; {path} is not used: it {reason}" for path, reason in distrusted.items())
-    if folder is None and found is None:
+    if folder is None and not levels:
         return MISSING, f"cannot be kept, so every start compiles: {WAY_OUT}, which can be written{unused}"
-    if found is not None and found.is_relative_to(SHIPPED):
-        return OK, f"came with the package, for processors {found.name}; what it lacks is kept in {folder}{unused}"
-    later = "not compiled yet: the first runs do that, or superhosts doctor --compile"
-    return OK, f"kept in {folder}; {'compiled already' if found else later}{unused}"
+    kept = f"kept in {folder}" if folder else "cannot be kept"
+    came = f"came with the package, for {levels[0]} processors; more is {kept}" if levels else kept
+    later = (
+        f"{lacking:,} of {loops:,} loops are not compiled yet: the first runs do that, or superhosts doctor --compile"
+    )
+    return OK, f"{came}; {later if lacking else f'all {loops:,} loops are there'}{unused}"
 
 
 def _key() -> Answer:

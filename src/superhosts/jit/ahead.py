@@ -2,7 +2,7 @@
 
 numba compiles one loop at a time in a process, and a run asks for one loop after the other. So `recorded.json` tells
 which loops, with which types, the kinds of runs need that the tests know (`make record` writes it). A run tells what it
-is (`describe_run`); once a loop has to be compiled, other processes compile it together with all others that the
+is (`begin_run`); once a loop has to be compiled, other processes compile it together with all others that the
 recorded runs most like this one have used (`compile_expected`). A wheel with machine code has all loops of the record.
 
 The record only saves time: a loop that it lacks is compiled when it is called. Every command imports this module, most
@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from superhosts.jit.compilation import compiling, is_forbidden, tell_progress
+from superhosts.jit.compilation import compiling, has_parent, is_forbidden, is_ready, tell_progress
 
 RECORD = Path(__file__).with_name("recorded.json")
-WORTH = 2.0  # seconds of compiling for which processes are started: one takes a second before it compiles
-MEMORY = 1 << 30  # of the machine for each process; one takes a third of that
+MIN_SECONDS = 2.0  # of compiling for which processes are started: one takes a second before it compiles
+MEMORY_PER_PROCESS = 1 << 30  # of the machine; one takes a third of that
 MOST_PROCESSES = 16
 WORKER = "from superhosts.jit.cache import work; work()"
 
@@ -36,10 +36,6 @@ class Loop(NamedTuple):
     name: str  # MODULE:ATTRIBUTE
     types: str
 
-    @property
-    def module(self) -> str:
-        return self.name.partition(":")[0]
-
 
 class Record(NamedTuple):
     seconds: dict[Loop, float]  # that compiling takes
@@ -48,79 +44,78 @@ class Record(NamedTuple):
 
 @functools.cache
 def record() -> Record:
-    """Return the loops and runs of the record; none before there is one."""
-    try:
-        known = json.loads(RECORD.read_text("utf-8"))
-    except FileNotFoundError:
-        return Record({}, [])
+    known = json.loads(RECORD.read_text("utf-8"))
     loops = [Loop(name, types) for name, types, _ in known["loops"]]
     runs = [(frozenset(words), frozenset(loops[each] for each in used)) for words, used in known["runs"]]
     return Record(dict(zip(loops, (seconds for *_, seconds in known["loops"]), strict=True)), runs)
 
 
-class _Run:
+class Run:
     """What this process does."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.command = ""
         self.words: set[str] = set()
         self.used: list[Callable[[], Loop | None]] = []
-        self.is_compiling = False  # or may not start processes
+        self.is_alone = False  # may not start processes
+        self.is_compiling = False  # ahead, which uses nothing
 
 
-_run = _Run()
+_run = Run()
 
 
-def describe_run(*words: str) -> None:
-    """Say what this process does: the name of a command, and settings that decide which loops it uses."""
-    _run.words.update(words)
+def set_command(name: str) -> None:
+    _run.command = name
 
 
-def use(describe: Callable[[], Loop | None]) -> None:
+def begin_run(*words: str) -> None:
+    """Say what this process does from now on: words for the settings that decide which loops it uses."""
+    _run.words, _run.used = {_run.command, *words}, []
+
+
+def note_use(describe: Callable[[], Loop | None]) -> None:
     """Note that a loop is used; what `describe` returns is asked only if something has to be compiled."""
     if not _run.is_compiling:
         _run.used.append(describe)
 
 
 def used() -> set[Loop]:
-    """Return what was used so far, without loops that have no name."""
-    return {loop for describe in _run.used if (loop := describe()) is not None}
+    """Return what this run has used so far, without loops that have no name."""
+    return {loop for describe in list(_run.used) if (loop := describe()) is not None}
 
 
 def words() -> set[str]:
-    return _run.words
-
-
-def forget_run() -> None:
-    _run.words, _run.used = set(), []
+    return _run.words or {_run.command}
 
 
 def use_one_process() -> None:
-    """Start no process to compile in: this is one."""
-    _run.is_compiling = True
+    """Start no process to compile in: this is one of several."""
+    _run.is_alone = True
 
 
 def expected() -> set[Loop]:
     """Return what all recorded runs have used, besides what this one has, that are most like it."""
-    done = used()
-    likeness = [(len(done - loops), len(words ^ _run.words)) for words, loops in record().runs]
-    alike = [loops for (_, loops), each in zip(record().runs, likeness, strict=True) if each == min(likeness)]
-    return set(frozenset.intersection(*alike) - done) if alike else set()
+    done, mine = used(), words()
+    alike: dict[tuple[int, int], list[frozenset[Loop]]] = {}
+    for theirs, loops in record().runs:
+        alike.setdefault((len(done - loops), len(theirs ^ mine)), []).append(loops)
+    return set(frozenset.intersection(*alike[min(alike)]) - done) if alike else set()
 
 
 def compile_expected(wanted: Loop, is_missing: Callable[[Loop], bool], compile_one: Callable[[Loop], None]) -> bool:
-    """Compile a loop on all cores together with what is expected after it; return whether that was worth it."""
-    with _run.lock:
-        if _run.is_compiling or is_forbidden() or _has_parent() or _cores() < 2:
-            return False
-        seconds = record().seconds
-        if wanted not in seconds:
-            return False
-        loops = [wanted, *(each for each in expected() if is_missing(each))]
-        if sum(seconds[each] for each in loops) < WORTH:
-            return False
-        compile_all(loops, compile_one)
-        return True
+    """Compile a loop on all cores together with what is expected after it; return whether that was worth it.
+
+    The caller holds numba's lock, and so do all that use this module besides.
+    """
+    if _run.is_alone or _run.is_compiling or is_forbidden() or is_ready() or has_parent() or _cores() < 2:
+        return False
+    if wanted not in record().seconds:
+        return False
+    loops = [wanted, *(each for each in expected() if is_missing(each))]
+    if _seconds_of(loops) < MIN_SECONDS or len({_module_of(each) for each in loops}) < 2:
+        return False
+    compile_all(loops, compile_one)
+    return True
 
 
 def compile_all(loops: Iterable[Loop], compile_one: Callable[[Loop], None]) -> None:
@@ -129,32 +124,40 @@ def compile_all(loops: Iterable[Loop], compile_one: Callable[[Loop], None]) -> N
 
     groups: dict[str, list[Loop]] = {}  # by module, so that callees of several loops are compiled in one process
     for loop in loops:
-        groups.setdefault(loop.module, []).append(loop)
+        groups.setdefault(_module_of(loop), []).append(loop)
     waiting = sorted(groups.values(), key=_seconds_of)  # What takes longest is taken first, from the end.
     if not waiting:
         return
-    processes = min(_cores(), len(waiting), MOST_PROCESSES, memory_of_machine() // MEMORY or 1)
+    can_start = sys.executable and not getattr(sys, "frozen", False)  # A frozen program would start itself.
+    most = min(_cores(), MOST_PROCESSES, memory_of_machine() // MEMORY_PER_PROCESS or 1) if can_start else 1
+    processes = min(most, len(waiting))
     seconds = max(_seconds_of(waiting[-1]), sum(map(_seconds_of, waiting)) / processes) + 1
-    what = f"{sum(map(len, waiting)):,} loops on {processes} core{'s' * (processes > 1)}, about {seconds:.0f} s"
+    cores = f"{processes} core{'s' * (processes > 1)}"
 
     def taken() -> Iterator[list[Loop]]:
         while waiting:
-            left = sum(map(_seconds_of, waiting)) / processes + 1
-            tell_progress(f"compiling: {sum(map(len, waiting)):,} loops left, about {left:.0f} s")
+            left = max(_seconds_of(waiting[-1]), sum(map(_seconds_of, waiting)) / processes) + 1
+            tell_progress(f"compiling on {cores}: {sum(map(len, waiting)):,} to go, about {left:.0f} s")
             with contextlib.suppress(IndexError):  # Another thread was quicker.
                 yield waiting.pop()
 
-    with _run.lock, contextlib.ExitStack() as stack:
-        stack.callback(setattr, _run, "is_compiling", _run.is_compiling)
+    with contextlib.ExitStack() as stack:
+        stack.callback(setattr, _run, "is_compiling", False)
         _run.is_compiling = True
+        what = f"{sum(map(len, waiting)):,} loops on {cores}, about {seconds:.0f} s"
         stack.enter_context(compiling("all that is expected", what))
         stack.callback(tell_progress, "")
         for _ in range(processes - 1):
-            with contextlib.suppress(OSError):  # No more processes may be started: this one compiles what is left.
-                stack.enter_context(_worker(taken()))
+            # Where no more processes or threads may be started, this one compiles what is left.
+            with contextlib.suppress(OSError, RuntimeError):
+                stack.enter_context(_worker(taken(), patience=60 + 5 * seconds))
         for group in taken():
             for loop in group:
                 compile_one(loop)
+
+
+def _module_of(loop: Loop) -> str:
+    return loop.name.partition(":")[0]
 
 
 def _seconds_of(loops: Iterable[Loop]) -> float:
@@ -165,23 +168,18 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _has_parent() -> bool:
-    """Return True in a process of multiprocessing: its parent has started one for each core already."""
-    processes = sys.modules.get("multiprocessing")
-    return processes is not None and processes.parent_process() is not None
-
-
 @contextlib.contextmanager
-def _worker(groups: Iterator[list[Loop]]) -> Iterator[None]:
+def _worker(groups: Iterator[list[Loop]], patience: float) -> Iterator[None]:
     """Compile in another process meanwhile, and wait for it at the end. What it cannot compile is left to the run."""
     import subprocess
 
+    path = os.pathsep.join(each for each in sys.path if isinstance(each, str))
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", WORKER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
         process_group=0,  # Ctrl-C is for this process, which ends the other one
         text=True,
     )
@@ -194,12 +192,13 @@ def _worker(groups: Iterator[list[Loop]]) -> Iterator[None]:
                     return
 
     feeder = threading.Thread(target=feed, args=(process.stdin, process.stdout), daemon=True)
-    feeder.start()
     try:
+        feeder.start()
         yield
-        feeder.join()
+        feeder.join(patience)
     finally:
         process.kill()
-        feeder.join()
+        if feeder.ident is not None:
+            feeder.join()
         with contextlib.suppress(OSError):
             process.communicate()

@@ -132,10 +132,10 @@ class _Caller(CPUDispatcher):  # type: ignore[misc]
 
     def compile(self, sig: Any) -> Any:
         """Look for machine code before numba does, which holds this loop for one that calls itself meanwhile."""
-        if isinstance(self._cache, _Cache) and sig not in self.overloads:
-            with global_compiler_lock:
+        with global_compiler_lock:  # Another thread may have asked for the same.
+            if isinstance(self._cache, _Cache) and sig not in self.overloads:
                 self._cache.fetch(sig, self.targetctx)
-        return super().compile(sig)
+            return super().compile(sig)
 
     def _compilation_chain_init_hook(self) -> None:
         """Do not look through all installed packages for types of their own: no argument of ours has such a type."""
@@ -183,6 +183,15 @@ LEVELS: dict[str, dict[str, tuple[str, ...]]] = {
 distrusted: dict[str, str] = {}  # files and folders of the cache that are not used, and why
 
 
+def _after_fork() -> None:
+    """In a child there is no thread that would release the lock, and its parent may have other children that compile."""
+    global_compiler_lock._lock = threading.RLock()
+    ahead.use_one_process()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def compiled(function: Function, *, counts: bool = True) -> Function:
     """Compile `function` with numba when it is first called; keep the result on disk.
 
@@ -217,20 +226,10 @@ def cache_folder(function: Callable[..., Any]) -> str | None:
     return getattr(getattr(function, "_cache", None), "cache_path", None)
 
 
-def found_in(function: Callable[..., Any]) -> Path | None:
-    """Return the folder of machine code of `function` that fits this processor; None if it has to be compiled."""
-    cache = getattr(function, "_cache", None)
-    if not isinstance(cache, _Cache):
-        return None
-    folders = [Path(cache.cache_path)] if cache.cache_path else []
-    files = (_Files(folder, cache._dispatcher) for folder in [*folders, *(SHIPPED / each for each in shipped_levels())])
-    return next((each.folder for each in files if each.holds_any()), None)
-
-
 @functools.cache
 def shipped_levels() -> tuple[str, ...]:
     """Return the levels of this processor that came with the package, the best first."""
-    if not SHIPPED.is_dir():
+    if numba.config.CPU_NAME or not SHIPPED.is_dir():  # or the user has chosen a processor
         return ()
     levels = LEVELS.get(platform.machine(), {GENERIC: ()})
     has = llvm.get_host_cpu_features()
@@ -289,17 +288,19 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
-    """numba's cache of one function, with files that are checked against the stamp of the function.
+    """Machine code of one function on disk: a file for each list of argument types and each kind of processor.
 
-    Its folder is looked for when the function is first called: numba makes a folder and a file to find out whether it
-    may, which takes longer than all else before a call.
+    A file holds the pickled machine code with its key. Nothing is unpickled before stamp and digest are found right. Its
+    folder is looked for when the function is first called: numba makes a folder and a file to find out whether it may,
+    which takes longer than all else before a call.
     """
+
+    _fetched: Any = None
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._name = repr(dispatcher.py_func)
         self._py_func = dispatcher.py_func
         self._dispatcher = dispatcher
-        self.enable()
 
     @functools.cached_property
     def _impl(self) -> _Impl | None:
@@ -313,23 +314,14 @@ class _Cache(FunctionCache):  # type: ignore[misc]
     def _cache_path(self) -> str | None:
         return None if self._impl is None else self._impl.locator.get_cache_path()
 
-    @functools.cached_property
-    def _cache_file(self) -> _Files:
-        assert self._cache_path is not None
-        return _Files(Path(self._cache_path), self._dispatcher)
-
     def fetch(self, signature: Any, target: Any) -> None:
         """Look for machine code, for `load_overload`; if there is none, first compile what this run may use."""
         describe = partial(_loop_of, self._dispatcher, signature)
-        ahead.use(describe)
-        code = self._look_up(signature, target)
-        if code is None and (loop := describe()) and ahead.compile_expected(loop, _is_missing, _compile):
-            code = self._look_up(signature, target)
-        self._fetched[signature] = code
-
-    @functools.cached_property
-    def _fetched(self) -> dict[Any, Any]:
-        return {}
+        ahead.note_use(describe)
+        found = self.find(signature, target)
+        if found is None and (loop := describe()) and ahead.compile_expected(loop, _is_missing, _compile):
+            found = self.find(signature, target)
+        self._fetched = found
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return the machine code for a signature; None if numba has to compile it now.
@@ -337,21 +329,34 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         numba's own method first loads all that a compilation needs (`target.refresh`), which takes a quarter of a
         second. Machine code needs none of it, and numba does it again before it compiles.
         """
-        return self._fetched.pop(signature, None)
-
-    def _look_up(self, signature: Any, target: Any) -> Any:
+        found, self._fetched = self._fetched, None
+        if found is None:
+            return None
         _define_runtime(target)
-        return None if (code := self.find(signature, target)) is None else CompileResult._rebuild(target, *code)
+        return CompileResult._rebuild(target, *found)
 
     def find(self, signature: Any, target: Any) -> Any:
         """Return machine code from disk: what was kept for exactly this processor, or came with the package."""
-        if (key := self._index_key(signature, target.codegen())) is None:
-            return None
-        if self._impl is not None and (code := self._cache_file.load(key)) is not None:
-            return code
-        types, (triple, *_) = key
-        shipped = ((_Files(SHIPPED / each, self._dispatcher), (types, (triple, each, ""))) for each in shipped_levels())
-        return next((code for files, key in shipped if (code := files.load(key)) is not None), None)
+        for path, key in self._places(signature, target.codegen().magic_tuple()):
+            if path.exists() and (payload := load_stamped(path, stamp_of(self._dispatcher))) is not None:
+                with contextlib.suppress(Exception):  # unpickling may raise anything
+                    saved, found = pickle.loads(payload)
+                    if saved == key:
+                        return found
+        return None
+
+    def _places(self, signature: Any, processor: tuple[str, ...]) -> Iterator[tuple[Path, Any]]:
+        """Yield the files that may have the machine code for a signature, and what identifies it there."""
+        if (types := _describe_types(signature)) is not None:
+            if self._cache_path is not None:
+                yield self._place(Path(self._cache_path), (types, processor))
+            for level in shipped_levels():
+                yield self._place(SHIPPED / level, (types, (processor[0], level, "")))
+
+    def _place(self, folder: Path, key: Any) -> tuple[Path, Any]:
+        name = f"{self._py_func.__module__}.{self._py_func.__qualname__}".translate({60: None, 62: None})
+        number = digest_of(repr(key).encode()).hex()[:16]
+        return folder / f"{name}.{sys.implementation.cache_tag}-{number}.code", key
 
     def save_overload(self, signature: Any, data: Any) -> None:
         if self._impl is None:
@@ -362,67 +367,14 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             if is_tested():
                 raise RuntimeError(f"machine code {text}")
             warn_not_kept(f"{text}; please report this")
-        else:
+        elif self._impl.check_cachable(data):
+            path, key = next(self._places(signature, data.codegen.magic_tuple()))
             try:
-                super().save_overload(signature, data)
+                self._impl.locator.ensure_cache_path()
             except OSError as error:
-                _warn_unwritable(Path(self._impl.locator.get_cache_path()), error)
-
-    def _index_key(self, signature: tuple[Any, ...], codegen: Any) -> Any:
-        """Return what identifies machine code besides its stamp; None if it cannot be kept.
-
-        These are the types of the arguments and this kind of processor. numba compares named tuples by class and types
-        alone: after an edit that swaps two fields, it would take the old machine code.
-        """
-        try:
-            return _describe_types(signature), codegen.magic_tuple()
-        except TypeError:
-            return None
-
-
-class _Files:
-    """The cache files of one function: one for each list of argument types and each kind of processor.
-
-    A file holds the pickled machine code with its key. Nothing is unpickled before stamp and digest are found right.
-    """
-
-    def __init__(self, folder: Path, dispatcher: Dispatcher) -> None:
-        self.folder, self.dispatcher = folder, dispatcher
-        function = dispatcher.py_func
-        name = f"{function.__module__}.{function.__qualname__}".translate({60: None, 62: None})
-        self.name = f"{name}.{sys.implementation.cache_tag}"
-
-    def load(self, key: Any) -> Any:
-        if key is None:
-            return None
-        payload = load_stamped(self._path(key), stamp_of(self.dispatcher))
-        if payload is None:
-            return None
-        try:
-            saved, code = pickle.loads(payload)
-        except Exception:  # unpickling may raise anything
-            return None
-        return code if saved == key else None
-
-    def save(self, key: Any, code: Any) -> None:
-        """Save machine code; without room on the disk it is compiled again next time."""
-        if key is None:
-            return
-        save_stamped(self._path(key), stamp_of(self.dispatcher), dumps((key, code)))
-
-    def flush(self) -> None:
-        for path in self._all():
-            path.unlink(missing_ok=True)
-
-    def holds_any(self) -> bool:
-        stamp = stamp_of(self.dispatcher)
-        return any(_read_trusted(path, DIGEST) == stamp for path in self._all())
-
-    def _all(self) -> Iterator[Path]:
-        return self.folder.glob(f"{self.name}-*.code")
-
-    def _path(self, key: Any) -> Path:
-        return self.folder / f"{self.name}-{digest_of(repr(key).encode()).hex()[:16]}.code"
+                _warn_unwritable(path.parent, error)
+            else:
+                save_stamped(path, stamp_of(self._dispatcher), dumps((key, self._impl.reduce(data))))
 
 
 def distrust(status: os.stat_result) -> str:
@@ -481,30 +433,27 @@ def _obstacle(signature: tuple[Any, ...], data: Any) -> str:
     """Return why machine code can be used in this process alone; "" if it can be kept."""
     if HASH_SECRET in data.library.get_llvm_str():
         return "it uses hash(), a set or a dictionary, which only numba's compiler can load"
-    try:
-        _describe_types(signature)
-    except TypeError as error:
-        return str(error)
-    return ""
+    unclear = [each for each in signature if _describe_type(each) is None]
+    return f"the name of {unclear[0]} does not describe the type completely" if unclear else ""
 
 
-def _describe_types(signature: tuple[Any, ...]) -> str:
-    """Return types of arguments as JSON, from which `_types_of` makes them again."""
-    return json.dumps([_describe_type(each) for each in signature])
+def _describe_types(signature: tuple[Any, ...]) -> str | None:
+    """Return types of arguments as JSON, from which `_types_of` makes them again; None if that is impossible."""
+    described = [_describe_type(each) for each in signature]
+    return None if None in described else json.dumps(described)
 
 
 def _describe_type(kind: Any) -> Any:
     if isinstance(kind, BaseTuple):
         named = isinstance(kind, BaseNamedTuple)
         name = [":".join(_class_name(kind.instance_class)), *kind.fields] if named else []
-        return ["tuple", [_describe_type(each) for each in kind.types], name]
+        inner = [_describe_type(each) for each in kind.types]
+        return None if None in inner else ["tuple", inner, name]
     if isinstance(kind, Array) and isinstance(kind.dtype, Boolean | Number) and kind.aligned:
         return ["array", str(kind.dtype), kind.ndim, kind.layout, kind.mutable]
     if isinstance(kind, Omitted) and isinstance(kind.value, bool | int | float | str | None):
         return ["omitted", kind.value]
-    if isinstance(kind, Boolean | NoneType | Number):
-        return str(kind)
-    raise TypeError(f"the name of {kind} does not describe the type completely")
+    return str(kind) if isinstance(kind, Boolean | NoneType | Number) else None
 
 
 def _types_of(described: str) -> tuple[Any, ...]:
@@ -529,16 +478,13 @@ def _type_of(described: Any) -> Any:
 
 def _loop_of(dispatcher: Dispatcher, signature: tuple[Any, ...]) -> Loop | None:
     """Return a compiled function by the name that a module of its package has for it; None if none has, or can."""
-    try:
-        described = _describe_types(signature)
-    except TypeError:
-        return None
-    package, _, _ = dispatcher.py_func.__module__.partition(".")
-    known = [name for name in sys.modules if name.partition(".")[0] == package]
-    for module in map(sys.modules.__getitem__, sorted(known, key=dispatcher.py_func.__module__.__ne__)):
-        for name, value in vars(module).items():
+    described, home = _describe_types(signature), dispatcher.py_func.__module__
+    package = home.partition(".")[0]
+    known = [(name, module) for name, module in list(sys.modules.items()) if name.partition(".")[0] == package]
+    for module_name, module in sorted(known, key=lambda item: item[0] != home) if described else ():
+        for name, value in list(vars(module).items()):  # Another thread may import meanwhile.
             if value is dispatcher:
-                return Loop(f"{module.__name__}:{name}", described)
+                return Loop(f"{module_name}:{name}", described or "")
     return None
 
 
@@ -553,31 +499,39 @@ def _is_missing(loop: Loop) -> bool:
         dispatcher, signature = _object_named(loop.name), _types_of(loop.types)
     except (ImportError, AttributeError):
         return False
-    cache = dispatcher._cache
-    return cache.cache_path is not None and cache.find(signature, dispatcher.targetctx) is None
+    if not isinstance(dispatcher, _Caller) or dispatcher._cache.cache_path is None:
+        return False
+    return dispatcher._cache.find(signature, dispatcher.targetctx) is None
 
 
 def _compile(loop: Loop) -> None:
-    """Compile a loop; one that cannot be compiled is left to the run, if that ever uses it."""
-    try:
+    """Compile a loop; one that cannot be compiled, or has other arguments now, is left to the run."""
+    with contextlib.suppress(NumbaError, TypeError):
         _object_named(loop.name).compile(_types_of(loop.types))
-    except NumbaError:
-        if is_tested():
-            raise
 
 
-def compile_all() -> None:
-    """Compile every loop of the record that has to be compiled on this machine."""
-    ahead.compile_all([loop for loop in ahead.record().seconds if _is_missing(loop)], _compile)
+def missing_loops() -> list[Loop]:
+    """Return the loops of the record that have to be compiled on this machine."""
+    return [loop for loop in ahead.record().seconds if _is_missing(loop)]
+
+
+def compile_all() -> list[Loop]:
+    """Compile every loop of the record that has to be compiled on this machine; return those that cannot."""
+    with global_compiler_lock:
+        ahead.compile_all(missing_loops(), _compile)
+        for each in missing_loops():  # as a worker that ended has left them
+            _compile(each)
+        return missing_loops()
 
 
 def work() -> None:
     """Compile loops that another process hands out, a list in each line of standard input; answer with a line."""
+    answers, sys.stdout = sys.stdout, sys.stderr
     ahead.use_one_process()
     for line in sys.stdin:
         for each in json.loads(line):
             _compile(Loop(*each))
-        print(flush=True)
+        print(file=answers, flush=True)
 
 
 def stamp_of(function: Callable[..., Any]) -> bytes:

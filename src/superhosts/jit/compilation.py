@@ -75,6 +75,11 @@ def after_ready(call: Callable[[str, float], None]) -> None:
     _work.late = call
 
 
+def is_ready() -> bool:
+    """Return True once `after_ready` was called: nothing should have to be compiled."""
+    return _work.late is not None
+
+
 def seconds_compiling() -> float:
     """Return for how many seconds this process has compiled."""
     with _work.lock:
@@ -129,10 +134,15 @@ def warn_not_kept(text: str, kind: str = "") -> None:
         warnings.warn(f"machine code {text}", CacheWarning, stacklevel=3)
 
 
+def has_parent() -> bool:
+    """Return True in a process of multiprocessing: its parent has started one for each core already."""
+    processes = sys.modules.get("multiprocessing")
+    return processes is not None and processes.parent_process() is not None
+
+
 def _is_watched() -> bool:
     """Return True if somebody reads standard error as it is written: a terminal, or a cell of a notebook."""
-    processes = sys.modules.get("multiprocessing")
-    if processes is not None and processes.parent_process() is not None:
-        return False
     stream = sys.stderr
-    return stream is not None and ("ipykernel" in sys.modules or (hasattr(stream, "isatty") and stream.isatty()))
+    if has_parent() or stream is None:
+        return False
+    return "ipykernel" in sys.modules or (hasattr(stream, "isatty") and stream.isatty())

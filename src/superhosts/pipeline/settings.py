@@ -24,7 +24,7 @@ from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
 from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import GeometryError, UsageError
-from superhosts.jit.ahead import describe_run
+from superhosts.jit.ahead import begin_run
 from superhosts.pipeline.contacts import FILTER_BYTES
 from superhosts.pipeline.network import Network
 from superhosts.sketch.evidence.sample import memory_of
@@ -299,18 +299,8 @@ class Settings:
     @property
     def words(self) -> list[str]:
         """What decides which compiled loops a run with these settings uses."""
-        said = {
-            "inner": bool(self.inner),
-            "slide": self.slides,
-            "contacts": self.has_contacts,
-            "details": self.wants.details,
-            "evidence": self.evidence,
-            "filter": self.lens.needs_details,
-            "prefix": self.ipv4_prefix < 32,
-            "exact": self.starts_exact,
-        }
-        words = (self.kind.name, self.count, self.by, *self.watch, *self.direction)
-        return [*words, *(name for name, is_so in said.items() if is_so)]
+        has = [name for name in ("inner", "slides", "has_contacts", "evidence", "starts_exact") if getattr(self, name)]
+        return [self.kind.name, self.count, self.by, *self.watch, *self.direction, *has]
 
     @property
     def cube_memory(self) -> int:
@@ -363,7 +353,7 @@ def settings_of(given: Mapping[str, Any]) -> Settings:
     """Return the settings among the arguments of a function, or the options of a command. None means the default."""
     names = [each.name for each in fields(Settings)]
     settings = Settings(**{name: given[name] for name in names if given.get(name) is not None})
-    describe_run(*settings.words)
+    begin_run(*settings.words)
     return settings
 
 
