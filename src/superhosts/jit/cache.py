@@ -184,7 +184,7 @@ distrusted: dict[str, str] = {}  # files and folders of the cache that are not u
 
 
 def _after_fork() -> None:
-    """In a child there is no thread that would release the lock, and its parent may have other children that compile."""
+    """In a child no thread would release the lock, and its parent may have other children that compile."""
     global_compiler_lock._lock = threading.RLock()
     ahead.use_one_process()
 
@@ -290,9 +290,9 @@ class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
 class _Cache(FunctionCache):  # type: ignore[misc]
     """Machine code of one function on disk: a file for each list of argument types and each kind of processor.
 
-    A file holds the pickled machine code with its key. Nothing is unpickled before stamp and digest are found right. Its
-    folder is looked for when the function is first called: numba makes a folder and a file to find out whether it may,
-    which takes longer than all else before a call.
+    A file holds the pickled machine code with its key. Nothing is unpickled before stamp and digest are found right.
+    The folder is looked for when the function is first called: numba makes a folder and a file to find out whether it
+    may, which takes longer than all else before a call.
     """
 
     _fetched: Any = None
