@@ -52,7 +52,8 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run([sys.executable, "-m", "superhosts", *SCAN], cwd=CAPTURES, env=os.environ | for_level)
     (code / LEVEL).mkdir(mode=0o775)
     for path in made.rglob("*.code"):
-        shutil.copy(path, code / LEVEL).chmod(0o666)
+        (code / LEVEL / path.name).write_bytes(path.read_bytes())
+        (code / LEVEL / path.name).chmod(0o666)
     (code / "requires.txt").write_text(f"numba=={importlib.metadata.version('numba')}\n")
     for environment in ({}, {"SUPERHOSTS_CODE": str(code)}):
         pip("wheel", "-q", "--no-build-isolation", "--no-deps", "-w", folder, ".", **environment)
