@@ -133,5 +133,5 @@ class Doctor(Options):
         superhosts doctor --compile
     """
 
-    compile: bool = flag().about("First compile all that is not on disk, so that later runs start at once.")
+    compile: bool = flag().about("First compile all that commands use and that is not on disk.")
     json: bool = common.JSON_OBJECT
