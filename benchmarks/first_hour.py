@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from harness import PUBLIC_KEY
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 CAPTURES = Path(__file__).parents[1] / "tests" / "first_hour" / "captures"
+FRESH = Path(tempfile.gettempdir()) / "superhosts-first-hour"
 COMPILED = re.compile(r"compiled in ([\d.]+) s")
 
 
@@ -56,7 +58,7 @@ def write_inputs(folder: Path, program: str) -> dict[str, list[str]]:
         "scan --evidence": f"scan {services} --threshold 300 --evidence",
         "scan --peers": f"scan {services} {inner} --peers opened,unanswered",
         "scan --slide": f"scan {office} {inner} --slide 1m --top 5",
-        "scan --save": f"scan {office} {inner} --save {folder}/saved",
+        "scan --save": f"scan {office} {inner} --save {FRESH}",
         "scan --exact off": f"scan {office} {inner} --exact off",
         "hosts": f"hosts {kept} --threshold 100",
         "merge": f"merge {kept} -o {folder}/union.cube",
@@ -79,6 +81,7 @@ def environment(cache: Path) -> dict[str, str]:
 
 def timed(program: str, words: list[str], cache: Path) -> tuple[float, float]:
     """Return the seconds of a run, and how many of them it says that it compiled."""
+    shutil.rmtree(FRESH, ignore_errors=True)  # A second scan into the same folder would read the sketches there.
     began = time.perf_counter()
     ended = subprocess.run([program, *words], env=environment(cache), capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - began

@@ -232,6 +232,12 @@ def commands(folder: Path) -> Iterator[Step]:
     ):
         yield run("scan", made, *SMALL, *more, "--save", folder / kept, "--json", "-q")
         yield from _asking(folder / kept)
+    for more in (
+        ["--inner", "10.0.0.0/8,2001:db8::/32"],
+        ["--inner", "private", "--exclude", "2001:db8:1::/48,fc00::1"],
+    ):
+        yield run("scan", made, "--top", "3", *more, "--json", "-q")
+        yield run("scan", made, "--top", "3", *more, "--evidence", "--json", "-q")
     yield run("plan", "--flows", "5M")
     yield run("plan", "--flows", "1M", "--error", "1%")
     yield run("calibrate", made, *SMALL)

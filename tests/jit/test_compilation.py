@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
 
+from processes import free_port
 from superhosts.jit import compilation
 from terminals import OnTerminal
+from waiting import DEADLINE, wait_for
 
 USE = """
 import superhosts as sh, numpy as np
@@ -61,6 +64,39 @@ def test_workers_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", screen)
     compilation.announce()
     assert screen.getvalue() == ""
+
+
+def test_somebody_who_wants_it_to_end_waits_for_one_loop() -> None:
+    compiled = []
+    compilation.before_compiling(lambda _: None)
+    with compilation.until_stopped():
+        for name in ("one", "two", "three"):
+            with compilation.compiling(name):
+                compiled.append(name)
+            if name == "two":
+                compilation.stop_compiling()
+    assert compiled == ["one", "two"]
+    with compilation.compiling("what was received has still to be counted"):
+        compiled.append("three")
+    with compilation.until_stopped(), compilation.compiling("asked to end before it began"):
+        compiled.append("four")
+    compilation.before_compiling(lambda _: None)
+    assert compiled == ["one", "two", "three"]
+
+
+@pytest.mark.slow
+def test_a_receiver_that_compiles_ends_at_the_first_signal(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "superhosts", "watch", f"netflow://127.0.0.1:{free_port()}", "--inner", "private"]
+    places = {"NUMBA_CACHE_DIR": str(tmp_path / "code"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (tmp_path / "said").open("wb") as said:
+        process = subprocess.Popen(command, env=os.environ | places, stdout=said, stderr=said)
+    try:
+        wait_for(lambda: any((tmp_path / "code").rglob("*.code")), "machine code")
+        process.terminate()
+        process.wait(DEADLINE)
+    finally:
+        process.kill()
+    assert len(list((tmp_path / "code").rglob("*.code"))) < 12, (tmp_path / "said").read_text()  # of thirty and more
 
 
 @pytest.mark.slow

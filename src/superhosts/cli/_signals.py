@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from superhosts.jit.compilation import stop_compiling
+
 ECHO_SECONDS = 0.5  # signals closer together are one request
 ENDING = (signal.SIGINT, signal.SIGTERM)
 _held: list[int] = []  # a SIGHUP that came while the service was starting
@@ -70,6 +72,7 @@ class Interruption:
             self._reload()
         elif next(self._signals) == 0:
             self.number, self._first = number, self._clock()
+            stop_compiling()
             self._stop()
         elif self._first and self._clock() - self._first >= ECHO_SECONDS:
             self._end(128 + number)

@@ -115,11 +115,9 @@ def describe_code(function: Callable[..., Any]) -> Answer:
     unused = "".join(f"; {path} is not used: it {reason}" for path, reason in distrusted.items())
     if folder is None and not levels:
         return MISSING, f"cannot be kept, so every start compiles: {WAY_OUT}, which can be written{unused}"
-    kept = f"kept in {folder}" if folder else "cannot be kept"
+    kept = f"kept in {numba.config.CACHE_DIR or folder}" if folder else "cannot be kept"
     came = f"came with the package, for {levels[0]} processors; more is {kept}" if levels else kept
-    later = (
-        f"{lacking:,} of {loops:,} loops are not compiled yet: the first runs do that, or superhosts doctor --compile"
-    )
+    later = f"{lacking:,} of {loops:,} loops are still to be compiled, by runs or by superhosts doctor --compile"
     return OK, f"{came}; {later if lacking else f'all {loops:,} loops are there'}{unused}"
 
 

@@ -37,6 +37,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from queue import SimpleQueue
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -527,9 +528,17 @@ def compile_all() -> list[Loop]:
 def work() -> None:
     """Compile loops that another process hands out, a list in each line of standard input; answer with a line."""
     answers, sys.stdout = sys.stdout, sys.stderr
+    groups: SimpleQueue[list[list[str]]] = SimpleQueue()
+
+    def receive() -> None:
+        for line in sys.stdin:
+            groups.put(json.loads(line))
+        os._exit(0)  # The other process has ended, or needs no more.
+
+    threading.Thread(target=receive, daemon=True).start()
     ahead.use_one_process()
-    for line in sys.stdin:
-        for each in json.loads(line):
+    while True:
+        for each in groups.get():
             _compile(Loop(*each))
         print(file=answers, flush=True)
 

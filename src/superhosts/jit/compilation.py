@@ -15,12 +15,16 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 NOTICE = "compiling for this machine: {}; the result is kept on disk …"
 UNKNOWN = "up to a minute"
 MODE = "SUPERHOSTS_COMPILING"
 NEVER = "never"
+
+
+class StoppedError(Exception):
+    """Somebody who has asked this process to end does not want to wait until everything is compiled."""
 
 
 class CacheWarning(UserWarning):
@@ -36,6 +40,7 @@ class _Work:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.threads = 0  # that compile now
+        self.may_stop = self.is_stopped = False
         self.began = self.seconds = 0.0  # the seconds are those that nobody was told yet
         self.total = 0.0  # seconds since the start
         self.after: Callable[[float], None] | None = None
@@ -67,7 +72,7 @@ def before_compiling(
     And call `after` (by `tell_seconds`) with the seconds that it took, `progress` with what is left; "" at the end.
     """
     _waiting[:], _work.after, _work.late, _work.seconds = [call], after, None, 0.0
-    _work.progress = progress
+    _work.progress, _work.is_stopped = progress, False
 
 
 def after_ready(call: Callable[[str, float], None]) -> None:
@@ -86,6 +91,21 @@ def seconds_compiling() -> float:
         return _work.total + (time.monotonic() - _work.began if _work.threads else 0.0)
 
 
+@contextmanager
+def until_stopped() -> Iterator[None]:
+    """Leave the block at the next loop that has to be compiled once `stop_compiling` was called."""
+    _work.may_stop = True
+    try:
+        with suppress(StoppedError):
+            yield
+    finally:
+        _work.may_stop = False
+
+
+def stop_compiling() -> None:
+    _work.is_stopped = True
+
+
 def announce(what: str = UNKNOWN) -> None:
     while _waiting:
         _waiting.pop()(what)
@@ -100,6 +120,8 @@ def tell_progress(left: str) -> None:
 def compiling(name: str, what: str = UNKNOWN) -> Iterator[None]:
     if is_forbidden():
         raise RuntimeError(f"{name} has to be compiled, although {MODE} is {NEVER}")
+    if _work.may_stop and _work.is_stopped:
+        raise StoppedError(name)
     announce(what)
     with _work.lock:
         _work.began = _work.began if _work.threads else time.monotonic()

@@ -100,10 +100,16 @@ def announce_compiling(*, quiet: bool = False) -> None:
     if is_tested() or (quiet and not sys.stderr.isatty()):
         before_compiling(lambda _: None)
         return
+    screen = sys.stderr
+
+    def show(left: str) -> None:
+        if sys.stderr is screen:  # A live view has taken it otherwise.
+            show_status(left)
+
     before_compiling(
         lambda what: say(Notice(NOTICE.format(what), "compiling")),
         lambda seconds: say(Notice(f"compiled in {seconds:.1f} s", "compiled", seconds=round(seconds, 1))),
-        show_status if sys.stderr.isatty() else None,
+        show if screen.isatty() else None,
     )
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from superhosts.core.pairs import SYN, TCP, PacketBatch, Window, pack
 from superhosts.detectors.cube import Cube
+from superhosts.jit.compilation import until_stopped
 from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResult, report_of
 from superhosts.pipeline.settings import Settings
 from superhosts.pipeline.sliding import SlidingPanes
@@ -38,7 +39,23 @@ def rehearse(
     saves: bool = False,
     merges: bool = False,
 ) -> None:
-    """Use all loops of a run with these settings; whether it `saves` sketches, and also `merges` such files."""
+    """Use all loops of a run with these settings; whether it `saves` sketches, and also `merges` such files.
+
+    It ends early if the program is to end and something has still to be compiled.
+    """
+    with until_stopped():
+        _use_all(settings, make_detector, sources, find=find, saves=saves, merges=merges)
+
+
+def _use_all(
+    settings: Settings,
+    make_detector: MakeDetector | None,
+    sources: Sequence[Source],
+    *,
+    find: bool,
+    saves: bool,
+    merges: bool,
+) -> None:
     for source in sources:
         source.rehearse()
     if settings.evidence:
