@@ -481,9 +481,9 @@ def _loop_of(dispatcher: Dispatcher, signature: tuple[Any, ...]) -> Loop | None:
     """Return a compiled function by the name that a module of its package has for it; None if none has, or can."""
     described, home = _describe_types(signature), dispatcher.py_func.__module__
     package = home.partition(".")[0]
-    known = [(name, module) for name, module in list(sys.modules.items()) if name.partition(".")[0] == package]
+    known = [each for each in sys.modules.copy().items() if each[0].partition(".")[0] == package]
     for module_name, module in sorted(known, key=lambda item: item[0] != home) if described else ():
-        for name, value in list(vars(module).items()):  # Another thread may import meanwhile.
+        for name, value in vars(module).copy().items():  # Another thread may import meanwhile.
             if value is dispatcher:
                 return Loop(f"{module_name}:{name}", described or "")
     return None
