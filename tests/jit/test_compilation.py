@@ -85,8 +85,10 @@ def test_somebody_who_wants_it_to_end_waits_for_one_loop() -> None:
 
 
 @pytest.mark.slow
-def test_a_receiver_that_compiles_ends_at_the_first_signal(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "superhosts", "watch", f"netflow://127.0.0.1:{free_port()}", "--inner", "private"]
+@pytest.mark.parametrize("run", ["watch {} --inner private", "edge {} --site ams --to {}/hub --spool {}/spool"])
+def test_a_receiver_that_compiles_ends_at_the_first_signal(tmp_path: Path, run: str) -> None:
+    words = run.format(f"netflow://127.0.0.1:{free_port()}", tmp_path, tmp_path).split()
+    command = [sys.executable, "-m", "superhosts", *words]
     places = {"NUMBA_CACHE_DIR": str(tmp_path / "code"), "PYTHONPATH": os.pathsep.join(sys.path)}
     with (tmp_path / "said").open("wb") as said:
         process = subprocess.Popen(command, env=os.environ | places, stdout=said, stderr=said)
@@ -96,7 +98,10 @@ def test_a_receiver_that_compiles_ends_at_the_first_signal(tmp_path: Path) -> No
         process.wait(DEADLINE)
     finally:
         process.kill()
-    assert len(list((tmp_path / "code").rglob("*.code"))) < 12, (tmp_path / "said").read_text()  # of thirty and more
+    words_said = (tmp_path / "said").read_text()
+    assert len(list((tmp_path / "code").rglob("*.code"))) < 12, words_said  # of thirty and more
+    assert "ready" not in words_said
+    assert "LATE" not in words_said
 
 
 @pytest.mark.slow

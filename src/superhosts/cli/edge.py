@@ -129,9 +129,9 @@ def watch(
     status = _status(run, scan, spool, sender, rows)
     serving = monitor.serving(observe_edge(monitor, run, scan, spool, sender, rows), reloads)
     with serving, sending(sender, spool), Interruption(monitor.stopping(run.stop), reloads.ask):
-        scan.prepare(saves=True)
-        warn_of_compiling()
-        _say_ready(settings, spool, position)
+        if scan.prepare(saves=True):
+            warn_of_compiling()
+            _say_ready(settings, spool, position)
         with progress:
             run.run()
         summarise(replace(scan.counters, warnings=[]))  # warnings were written as they came

@@ -143,8 +143,7 @@ def run_scan(
             _announce(settings)
         stopping = Interruption(run.stop, numbers=ENDING) if how.reload is None else Interruption(run.stop, how.reload)
         with stopping as interruption, how.around(run), view.of(run):
-            if how.prepares:
-                run.prepare(saves=save is not None, merges=save is not None)
+            if how.prepares and run.prepare(saves=save is not None, merges=save is not None):
                 warn_of_compiling()
             for result in run:
                 report = report_of(result, exports_of(sources))

@@ -347,17 +347,24 @@ class Scan:
         for source in self.sources:
             source.stop()
 
-    def prepare(self, *, saves: bool = False, merges: bool = False) -> None:
-        """Load or compile all loops, and then open what receives live traffic; `saves` and `merges`: sketches."""
+    def prepare(self, *, saves: bool = False, merges: bool = False) -> bool:
+        """Load or compile all loops, and then open what receives live traffic; `saves` and `merges`: sketches.
+
+        Return False if the run was stopped before it received anything: it is over.
+        """
         if self._is_prepared:
-            return
+            return not self._is_over
         self._is_prepared = True
         how = {"find": self._options.find, "saves": saves, "merges": merges}
         rehearse(self.settings, self._make_detector, sources=self.sources, **how)
+        if self._stopping:
+            self._is_over = True
+            return False
         for source in self.sources:
             if not self._stopping:
                 with contextlib.suppress(SuperhostsError):  # The thread that reads it will tell.
                     source.open()
+        return True
 
     def open_window(self) -> Window | None:
         """Return the earliest open window: what a crash would lose of input that cannot be read again."""
@@ -420,8 +427,8 @@ class Scan:
                 source.leave()
 
     def _results(self) -> Iterator[WindowResult]:
-        if any(source.receives for source in self.sources):
-            self.prepare()
+        if any(source.receives for source in self.sources) and not self.prepare():
+            return
         try:
             for events in self._read():
                 for event in self._each(events):
