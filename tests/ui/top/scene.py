@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import html
 import itertools
 import re
@@ -81,9 +82,14 @@ def shown(number: int, hosts: list[Any] = HOSTS) -> Shown:
     return found._replace(sites=("ams", "fra", "vie"), missing=("lon",) if number == WINDOWS - 1 else ())
 
 
+@functools.cache
+def folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="superhosts-scene-")
+
+
 def alerts() -> AlertStore:
     """Return a file with an open alert and a closed one."""
-    store = AlertStore(Path(tempfile.mkdtemp()) / "alerts.sqlite")
+    store = AlertStore(Path(tempfile.mkdtemp(dir=folder().name)) / "alerts.sqlite")
     machine = store.machine(Policy())
     for rule, host, opened, last, peers, peak, closed in (
         ("scan-out", "10.20.4.17", WINDOWS - 3, WINDOWS, 18_402, 18_402, 0),

@@ -415,6 +415,13 @@ async def test_lists_that_cannot_be_asked_are_asked_again(monkeypatch: pytest.Mo
         await ready(pilot, lambda: "Sites: 4, 1 missing" in lines(app)[0])
 
 
+async def test_a_program_that_is_ending_does_not_look() -> None:
+    app = TopApp(make_view())
+    async with driven(app):
+        pass
+    app._look_if_lost()  # The timer can be due between the last screen and the end.
+
+
 @pytest.mark.slow
 async def test_a_screen_that_is_being_removed_is_not_drawn() -> None:
     app = TopApp(make_view())

@@ -694,6 +694,8 @@ class TopApp(App[None]):
         self.threads.close()
 
     def _look_if_lost(self) -> None:
+        if not self.is_running:  # The screens are being closed.
+            return
         if self.lost:
             self._hosts.look()
         elif isinstance(self.screen, AskingScreen) and self.screen.has_failed:
