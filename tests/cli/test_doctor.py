@@ -177,6 +177,10 @@ def test_code_that_cannot_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(distrusted, "/shared/cache", "can be written by other users")
     state, text = checks.CHECKS["compiled code"]()
     assert (state, text.endswith("; /shared/cache is not used: it can be written by other users")) == ("ok", True)
+    monkeypatch.setattr("numba.config.CACHE_DIR", "/proc")
+    state, text = checks.CHECKS["compiled code"]()
+    assert text.startswith("kept in ")
+    assert (state, "kept in /proc" in text, "; /proc is not used: it cannot be written" in text) == ("ok", False, True)
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     assert "NUMBA_DISABLE_JIT" in checks.CHECKS["compiled code"]()[1]
 

@@ -85,9 +85,17 @@ def test_somebody_who_wants_it_to_end_waits_for_one_loop() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", ["watch {} --inner private", "edge {} --site ams --to {}/hub --spool {}/spool"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        "watch netflow://127.0.0.1:{port} --inner private",
+        "edge netflow://127.0.0.1:{port} --site ams --to {folder}/hub --spool {folder}/spool",
+        "hub --from {folder}/hub --state {folder}/state",
+    ],
+)
 def test_a_receiver_that_compiles_ends_at_the_first_signal(tmp_path: Path, run: str) -> None:
-    words = run.format(f"netflow://127.0.0.1:{free_port()}", tmp_path, tmp_path).split()
+    (tmp_path / "hub").mkdir()
+    words = run.format(port=free_port(), folder=tmp_path).split()
     command = [sys.executable, "-m", "superhosts", *words]
     places = {"NUMBA_CACHE_DIR": str(tmp_path / "code"), "PYTHONPATH": os.pathsep.join(sys.path)}
     with (tmp_path / "said").open("wb") as said:

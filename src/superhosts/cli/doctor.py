@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from superhosts import __version__
@@ -112,13 +113,18 @@ def describe_code(function: Callable[..., Any]) -> Answer:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
     folder = cache_folder(function)
     levels, loops, lacking = shipped_levels(), len(ahead.record().seconds), len(missing_loops())
-    unused = "".join(f"; {path} is not used: it {reason}" for path, reason in distrusted.items())
+    chosen, not_used = numba.config.CACHE_DIR, dict(distrusted)
+    if folder and chosen and not Path(folder).is_relative_to(chosen):
+        not_used.setdefault(chosen, "cannot be written")
+    unused = "".join(f"; {path} is not used: it {reason}" for path, reason in not_used.items())
     if folder is None and not levels:
         return MISSING, f"cannot be kept, so every start compiles: {WAY_OUT}, which can be written{unused}"
-    kept = f"kept in {numba.config.CACHE_DIR or folder}" if folder else "cannot be kept"
-    came = f"came with the package, for {levels[0]} processors; more is {kept}" if levels else kept
+    kept = f"kept in {folder if chosen in ('', *not_used) else chosen}" if folder else "cannot be kept"
+    if levels:
+        fits = "other versions of Python, numba or NumPy" if lacking else f"{levels[0]} processors"
+        kept = f"came with the package, for {fits}; more is {kept}"
     later = f"{lacking:,} of {loops:,} loops are still to be compiled, by runs or by superhosts doctor --compile"
-    return OK, f"{came}; {later if lacking else f'all {loops:,} loops are there'}{unused}"
+    return OK, f"{kept}; {later if lacking else f'all {loops:,} loops are there'}{unused}"
 
 
 def _key() -> Answer:
@@ -277,9 +283,11 @@ CHECKS: dict[str, Callable[[], Answer]] = {
 def doctor(options: Doctor) -> None:
     """Print the result of every check; one that raises an error is a problem, and the next one runs."""
     if options.compile:
-        from superhosts.jit.cache import compile_all
+        from superhosts.detectors.cube.fill import fill
+        from superhosts.jit.cache import cache_folder, compile_all
 
-        compile_all()
+        if cache_folder(fill) is not None:  # or it would be in vain; the check says so
+            compile_all()
     checks = []
     for name, check in CHECKS.items():
         try:

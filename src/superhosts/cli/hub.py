@@ -99,7 +99,8 @@ def hub(options: HubOptions) -> None:
         parts.enter_context(Interruption(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
         rehearse(plan.traffic, saves=True, merges=True)
-        warn_of_compiling()
+        if not stop.is_set():
+            warn_of_compiling()
         receiver, extra = _open_receiver(parts, options, plan.traffic, reloads, roster)
         intake.senders = lambda: {*plan.settings.sites, *receiver.senders()}
         if upstream is not None:
@@ -154,8 +155,12 @@ def hub(options: HubOptions) -> None:
         if receiver.counters.down:
             tell(Notice(f"hub started; the link does not work yet; {waits}", "started", WARNING))
 
+        def say_ready() -> None:
+            if not stop.is_set():
+                tell(Notice(f"hub ready; {waits}", "ready"))
+
         def receive() -> None:
-            receiver.run(intake, stop, lambda: tell(Notice(f"hub ready; {waits}", "ready")))
+            receiver.run(intake, stop, say_ready)
 
         parts.enter_context(in_background("receive", receive, stop))
 

@@ -320,7 +320,8 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         describe = partial(_loop_of, self._dispatcher, signature)
         ahead.note_use(describe)
         found = self.find(signature, target)
-        if found is None and (loop := describe()) and ahead.compile_expected(loop, _is_missing, _compile):
+        can_keep = found is None and self._cache_path is not None
+        if can_keep and (loop := describe()) and ahead.compile_expected(loop, _is_missing, _compile):
             found = self.find(signature, target)
         self._fetched = found
 
@@ -495,14 +496,12 @@ def _object_named(name: str) -> Any:
 
 
 def _is_missing(loop: Loop) -> bool:
-    """Return True if a loop has to be compiled, and can be kept; False also if it is of a package that is not here."""
+    """Return True if a loop has to be compiled; False also if it is of a package that is not here."""
     try:
         dispatcher, signature = _object_named(loop.name), _types_of(loop.types)
     except (ImportError, AttributeError):
         return False
-    if not isinstance(dispatcher, _Caller) or dispatcher._cache.cache_path is None:
-        return False
-    return dispatcher._cache.find(signature, dispatcher.targetctx) is None
+    return isinstance(dispatcher, _Caller) and dispatcher._cache.find(signature, dispatcher.targetctx) is None
 
 
 def _compile(loop: Loop) -> None:
