@@ -1,8 +1,8 @@
 """Makes the manual pages when a package is built, and a wheel with machine code when one is asked for.
 
-The pages follow from the help of the commands, which needs only click. SUPERHOSTS_CODE names a folder that `make wheel`
-has filled: one folder of machine code for each level of processors, and `requires.txt` with the version of numba that
-made it. Without that variable the wheel is pure Python, and fits everywhere.
+The pages follow from the help of the commands, which needs only click. SUPERHOSTS_CODE names a folder that `make
+wheel` has filled: a folder of machine code for each level of processors, one of code for GPUs, and `requires.txt` with
+the version of numba that made them. Without that variable the wheel is pure Python, and fits everywhere.
 """
 
 import os
@@ -32,10 +32,10 @@ def _take_code(folder: Path, build_data: dict[str, Any]) -> None:
     other, requires exactly that version. And it calls functions of glibc by name (memcpy, log and others), all of which
     glibc 2.17 has; machines with another C library take the pure wheel.
     """
-    levels = sorted(each for each in folder.iterdir() if each.is_dir() and any(each.glob("*.code")))
-    if not levels:
+    if not any(folder.glob("*/*.code")):
         raise FileNotFoundError(f"{folder}: no folder in it has machine code")
-    build_data["force_include"].update({str(each): f"superhosts/code/{each.name}" for each in levels})
+    folders = [each for each in folder.iterdir() if each.is_dir()]
+    build_data["force_include"].update({str(each): f"superhosts/code/{each.name}" for each in folders})
     build_data["dependencies"] += (folder / "requires.txt").read_text("utf-8").split()
     build_data["pure_python"] = False
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"

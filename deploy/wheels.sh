@@ -2,7 +2,7 @@
 # Make both wheels in dist/: deploy/wheels.sh PYTHON, from the root of the source tree.
 #
 # One is pure Python. The other has machine code for this minor version of Python and this architecture, for processors of
-# each level; pip takes it where it fits. PYTHON is that of an environment in which superhosts is installed.
+# each level, and code of the kernels for GPUs; pip takes it where it fits. PYTHON is that of an environment in which superhosts is installed.
 set -euo pipefail
 python="$1"
 case "$(uname -m)" in
@@ -22,6 +22,11 @@ for level in ${LEVELS:-$levels}; do
     exit 1
   fi
 done
+if "$python" -c 'from numba.cuda.cudadrv.nvvm import NVVM; NVVM()' 2>/dev/null; then
+  "$python" deploy/kernels.py build/code/gpu
+else
+  echo "without kernels for GPUs: for those, pip install 'numba-cuda[cu12]' 'cuda-toolkit[nvcc,nvrtc]==12.2.*' first" >&2
+fi
 "$python" -c 'import numba; print(f"numba=={numba.__version__}")' >build/code/requires.txt
 pip=("$python" -m pip wheel -q --disable-pip-version-check --no-deps -w dist .)
 env -u SUPERHOSTS_CODE "${pip[@]}"

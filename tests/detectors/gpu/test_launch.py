@@ -15,7 +15,7 @@ import pytest
 
 from hostgpu import CONTEXT, HostGpu, host_gpu
 from superhosts.core.hashing import make_key
-from superhosts.detectors.gpu import driver
+from superhosts.detectors.gpu import driver, launch
 from superhosts.detectors.gpu.launch import MOST_FILES, Kernel, kind_of
 
 FACTOR = 3
@@ -83,6 +83,20 @@ def test_code_that_the_driver_refuses_is_compiled_again(load, compiler, tmp_path
         with pytest.raises(driver.DriverError, match="cuModuleLoadData"):
             Kernel(make(1), compiler, tmp_path).load(0, (driver.allocate(4, np.uint32), make_key()))
     assert len(compiler.compiled) == 2
+
+
+def test_code_of_the_package_is_for_every_gpu_and_what_it_lacks_is_compiled(load, compiler, tmp_path, monkeypatch):
+    package = tmp_path / "package"
+    monkeypatch.setattr(launch, "SHIPPED", package)
+    (package / launch.FOR_GPUS).mkdir(parents=True)
+    Kernel(make(1)).ship(package / launch.FOR_GPUS, (np.empty(4, np.uint32), make_key()), compiler)
+    assert load() == load(capability=(12, 0)) == b"3 uint32"
+    assert len(compiler.compiled) == 1
+    assert load(step=2) == b"6 uint32"
+    assert load(dtype=np.uint64) == b"3 uint64"
+    assert len(compiler.compiled) == 3
+    monkeypatch.setattr(sys.modules[__name__], "FACTOR", 5)
+    assert load() == b"5 uint32"
 
 
 def test_files_that_were_not_used_for_long_are_removed(load, compiler, tmp_path):

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -30,9 +31,10 @@ from superhosts.core.device import gpu_count, import_cuda
 from superhosts.core.hashing import Key
 from superhosts.detectors.gpu import driver
 from superhosts.detectors.gpu.driver import Stream
-from superhosts.jit.cache import cache_folder, compiled, digest_of, load_stamped, save_stamped, stamp_of
+from superhosts.jit.cache import SHIPPED, cache_folder, compiled, digest_of, load_stamped, save_stamped, stamp_of
 from superhosts.jit.compilation import compiling
 
+FOR_GPUS = "gpu"  # the folder of the package with PTX, of which the driver makes machine code for any GPU
 MOST_FILES = 64  # files of one kernel that are kept, for geometries and types of arguments
 NAME_END = b"\0"  # between the name of a kernel and its machine code in a file
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
@@ -67,55 +69,64 @@ class Kernel:
         kinds = tuple(map(kind_of, arguments))
         with _lock:
             if (gpu, kinds) not in self._loaded:
-                stamp = self._stamp(gpu, kinds)
-                self._loaded[gpu, kinds] = self._from_disk(stamp) or self._compiled(stamp, arguments)
+                places = self._places(gpu, kinds)
+                found = next(filter(None, itertools.starmap(_from_disk, places)), None)
+                self._loaded[gpu, kinds] = found or self._compiled(places, arguments)
             return self._loaded[gpu, kinds]
 
     def is_on_disk(self, gpu: int, arguments: tuple[Any, ...]) -> bool:
-        return self._payload(self._stamp(gpu, tuple(map(kind_of, arguments)))) is not None
+        places = self._places(gpu, tuple(map(kind_of, arguments)))
+        return any(load_stamped(*place) is not None for place in places)
 
-    def _stamp(self, gpu: int, kinds: Any) -> bytes | None:
-        """Return a digest of what the machine code is made from and for; None if something is unknown."""
-        made_for = driver.capability(gpu), driver.ask("cuDriverGetVersion"), kinds
-        # The function refers to something of which no stamp can be made, or nobody knows the compiler's version.
-        with contextlib.suppress(TypeError, PackageNotFoundError):
-            return digest_of(repr((version("numba-cuda"), made_for, stamp_of(self.function))).encode())
-        return None
+    def _places(self, gpu: int, kinds: Any) -> list[tuple[Path, bytes]]:
+        """Return the files that may have the code, and their stamps: that of this machine, and the package's.
 
-    def _path(self, stamp: bytes | None) -> Path | None:
-        folder = self._folder or cache_folder(_anything)
-        if stamp is None or folder is None:
-            return None
-        return Path(folder) / f"{self._name()}-{stamp.hex()[:16]}.cubin"
+        The first has machine code for exactly this GPU and driver. There are none if the function refers to something
+        of which no stamp can be made.
+        """
+        places: list[tuple[Path, bytes]] = []
+        with contextlib.suppress(TypeError):
+            folder, source = self._folder or cache_folder(_anything), (kinds, stamp_of(self.function))
+            with contextlib.suppress(PackageNotFoundError):  # Nobody knows the compiler's version.
+                made_for = version("numba-cuda"), driver.capability(gpu), driver.ask("cuDriverGetVersion")
+                places += [self._place(Path(folder), (*made_for, source), "cubin")] if folder is not None else []
+            places.append(self._place(SHIPPED / FOR_GPUS, source, "ptx"))
+        return places
+
+    def _place(self, folder: Path, made_from: Any, kind: str) -> tuple[Path, bytes]:
+        stamp = digest_of(repr(made_from).encode())
+        return folder / f"{self._name()}-{stamp.hex()[:16]}.{kind}", stamp
 
     def _name(self) -> str:
         module = Path(self.function.__code__.co_filename)
         return f"{module.parent.name}.{module.stem}.{self.function.__name__}.{sys.implementation.cache_tag}"
 
-    def _payload(self, stamp: bytes | None) -> bytes | None:
-        path = self._path(stamp)
-        return None if stamp is None or path is None else load_stamped(path, stamp)
-
-    def _from_disk(self, stamp: bytes | None) -> driver.Function | None:
-        path, payload = self._path(stamp), self._payload(stamp)
-        if path is None or payload is None:
-            return None
-        with contextlib.suppress(OSError):  # Another user's folder cannot be written.
-            os.utime(path)  # `_remove_oldest` looks at the time.
-        name, _, code = payload.partition(NAME_END)
-        try:
-            return driver.Function(code, name.decode())
-        except driver.DriverError:  # for example, the code was made for a newer driver
-            return None
-
-    def _compiled(self, stamp: bytes | None, arguments: tuple[Any, ...]) -> driver.Function:
+    def _compiled(self, places: Sequence[tuple[Path, bytes]], arguments: tuple[Any, ...]) -> driver.Function:
         with compiling(self.function.__name__):
             name, code = self._compiler(self.function, arguments)
-        path = self._path(stamp)
-        if stamp is not None and path is not None:
+        for path, stamp in places[:-1]:
             save_stamped(path, stamp, name.encode() + NAME_END + code)
             _remove_oldest(path.parent.glob(f"{self._name()}-*.cubin"))
         return driver.Function(code, name)
+
+    def ship(self, folder: Path, arguments: tuple[Any, ...], compiler: Compiler) -> None:
+        """Write code for the package, as `_places` looks for it."""
+        name, code = compiler(self.function, arguments)
+        path, stamp = self._place(folder, (tuple(map(kind_of, arguments)), stamp_of(self.function)), "ptx")
+        save_stamped(path, stamp, name.encode() + NAME_END + code)
+
+
+def _from_disk(path: Path, stamp: bytes) -> driver.Function | None:
+    payload = load_stamped(path, stamp)
+    if payload is None:
+        return None
+    with contextlib.suppress(OSError):  # Another user's folder cannot be written.
+        os.utime(path)  # `_remove_oldest` looks at the time.
+    name, _, code = payload.partition(NAME_END)
+    try:
+        return driver.Function(code, name.decode())
+    except driver.DriverError:  # for example, the code was made for a newer driver
+        return None
 
 
 @compiled
