@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import PUBLIC_KEY
+from superhosts.core.device import cuda_problem
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -71,12 +72,14 @@ def write_inputs(folder: Path, program: str) -> dict[str, list[str]]:
         "IPFIX file": f"scan {CAPTURES}/services.ipfix.gz {inner}",
         "plan": "plan --flows 5M",
     }
+    if cuda_problem() is None:
+        lines["scan --device cuda"] = f"scan {office} {inner} --device cuda"
     return {name: line.split() for name, line in lines.items()}
 
 
 def environment(cache: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SUPERHOSTS", "PYTHONDONT"))}
-    return {**kept, **PUBLIC_KEY, "NUMBA_CACHE_DIR": str(cache)}
+    return {**kept, **PUBLIC_KEY, "NUMBA_CACHE_DIR": str(cache), "CUDA_CACHE_PATH": str(cache)}
 
 
 def timed(program: str, words: list[str], cache: Path) -> tuple[float, float]:

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Make both wheels in dist/: deploy/wheels.sh PYTHON, from the root of the source tree.
 #
-# One is pure Python. The other has machine code for this minor version of Python and this architecture, for processors of
-# each level, and code of the kernels for GPUs; pip takes it where it fits. PYTHON is that of an environment in which superhosts is installed.
+# One is pure Python. The other has machine code for this minor version of Python and this architecture: for processors
+# of each level and, where numba-cuda finds NVIDIA's compiler, for GPUs. pip takes it where it fits. PYTHON is that of an
+# environment in which superhosts is installed.
 set -euo pipefail
 python="$1"
 case "$(uname -m)" in
