@@ -56,8 +56,8 @@ threads: $(MARK)
 	SUPERHOSTS_THREAD_ROUNDS=1000 $(BIN)/pytest tests/detectors/test_threads.py
 
 lint: $(MARK)
-	$(BIN)/ruff format --check src tests benchmarks docs examples
-	$(BIN)/ruff check src tests benchmarks docs examples
+	$(BIN)/ruff format --check src tests benchmarks docs examples deploy hatch_build.py
+	$(BIN)/ruff check src tests benchmarks docs examples deploy hatch_build.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -80,8 +80,8 @@ docs: $(MARK)
 	$(BIN)/python docs/build.py
 
 format: $(MARK) manual schemas
-	$(BIN)/ruff format src tests benchmarks docs examples
-	$(BIN)/ruff check --fix src tests benchmarks docs examples
+	$(BIN)/ruff format src tests benchmarks docs examples deploy hatch_build.py
+	$(BIN)/ruff check --fix src tests benchmarks docs examples deploy hatch_build.py
 
 bench: $(MARK)
 	$(BIN)/pip install -q -e '.[bench]'

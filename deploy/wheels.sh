@@ -23,7 +23,8 @@ for level in ${LEVELS:-$levels}; do
     exit 1
   fi
 done
-if "$python" -c 'from numba.cuda.cudadrv.nvvm import NVVM; NVVM()' 2>/dev/null; then
+empty='import numba_cuda; from numba import cuda; cuda.compile_ptx(lambda: None, (), cc=(7, 5), device=False, abi="numba")'
+if "$python" -c "$empty" >/dev/null 2>&1; then
   "$python" deploy/kernels.py build/code/gpu
 else
   echo "without kernels for GPUs: for those, pip install 'numba-cuda[cu12]' 'cuda-toolkit[nvcc,nvrtc]==12.2.*' first" >&2

@@ -114,6 +114,50 @@ def test_a_fresh_environment_runs_the_wheel(wheels: Path, tmp_path: Path) -> Non
     assert re.search(r"10\.20\.0\.80 +2,600\n.*10\.20\.4\.17 +1,900\n", shown)
 
 
+KERNELS = """
+import importlib.util, sys, warnings
+from pathlib import Path
+import numpy as np
+from hostgpu import host_gpu
+from superhosts.detectors.cube.engine import make_on_gpu
+from superhosts.detectors.gpu import launch
+from superhosts.pipeline.settings import Settings
+
+build, package = sys.argv[1], Path(sys.argv[2])
+spec = importlib.util.spec_from_file_location("kernels", build)
+kernels = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kernels)
+shipped, compiled = [], []
+
+def compiler(made):
+    return lambda function, arguments: made.append(function.__name__) or ("name", b"code")
+
+kernels.to_ptx = compiler(shipped)
+kernels.main(package / launch.FOR_GPUS)
+launch.SHIPPED, launch.compile_for_gpu = package, compiler(compiled)
+warnings.simplefilter("ignore")
+settings = Settings()
+with host_gpu() as gpu:
+    gpu.all_pinned = True
+    for part in settings.parts:
+        cube = settings.make_detector(part)
+        engine = make_on_gpu(cube.engine.plan, 0)
+        hosts = np.zeros(9, np.uint32 if part.family == 4 else np.uint64)
+        print(engine.is_compiled())
+        engine.update_batches([(hosts, hosts)])
+        engine.update_batches([(hosts, hosts if part.family == 4 else np.zeros((9, 2), np.uint64))])
+        engine.search(cube.search_for(1000))
+print(len(shipped) > 5, compiled)
+"""
+
+
+def test_a_default_scan_on_a_gpu_finds_its_kernels_in_the_wheel(tmp_path: Path) -> None:
+    """With stand-ins for driver and compiler: which kernels are written, and where they are looked for."""
+    places = {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": str(tmp_path / "none")}
+    command = [sys.executable, "-c", KERNELS, str(ROOT / "deploy" / "kernels.py"), str(tmp_path / "code")]
+    assert run(command, env=os.environ | places | {"NUMBA_ENABLE_CUDASIM": "0"}) == "True\nTrue\nTrue []\n"
+
+
 def make_wheels_again(folder: Path) -> None:
     """Make wheels of the packages of this environment, which superhosts needs."""
     for name in NEEDED:

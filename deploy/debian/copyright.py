@@ -18,9 +18,7 @@ def licence_of(package: Distribution) -> str:
 
 def main() -> None:
     print("superhosts, and the packages below /opt/superhosts with which it runs, each under its own licence.")
-    print(
-        "NumPy brings libraries with licences of their own, also GPL with an exception and LGPL (numpy.libs, see there)."
-    )
+    print("NumPy brings libraries with licences of their own, also GPL with an exception and LGPL: see numpy.libs.")
     for package in sorted(distributions(), key=lambda each: each.name.lower()):
         licence = licence_of(package)
         if not licence or UNWANTED.search(licence):

@@ -113,13 +113,14 @@ def describe_code(function: Callable[..., Any]) -> Answer:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
     folder = cache_folder(function)
     levels, loops, lacking = shipped_levels(), len(ahead.record().seconds), len(missing_loops())
-    chosen, not_used = numba.config.CACHE_DIR, dict(distrusted)
-    if folder and chosen and not Path(folder).is_relative_to(chosen):
-        not_used.setdefault(chosen, "cannot be written")
+    place, not_used = str(numba.config.CACHE_DIR or folder), dict(distrusted)
+    if folder and not Path(folder).is_relative_to(place):  # numba has passed over the folder that was chosen
+        not_used.setdefault(place, "cannot be written")
+        place = folder
     unused = "".join(f"; {path} is not used: it {reason}" for path, reason in not_used.items())
     if folder is None and not levels:
         return MISSING, f"cannot be kept, so every start compiles: {WAY_OUT}, which can be written{unused}"
-    kept = f"kept in {folder if chosen in ('', *not_used) else chosen}" if folder else "cannot be kept"
+    kept = f"kept in {place}" if folder else "cannot be kept"
     if levels:
         fits = "other versions of Python, numba or NumPy" if lacking else f"{levels[0]} processors"
         kept = f"came with the package, for {fits}; more is {kept}"

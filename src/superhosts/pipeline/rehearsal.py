@@ -30,6 +30,7 @@ FEW, MANY = 1500, 12_000  # packets: a cube of this memory counts the pairs of t
 WINDOWS = FEW, FEW, MANY, MANY, FEW  # in which exact and dense panes meet, in each order
 
 
+@until_stopped()
 def rehearse(
     settings: Settings,
     make_detector: MakeDetector | None = None,
@@ -43,19 +44,6 @@ def rehearse(
 
     It ends early if the program is to end and something has still to be compiled.
     """
-    with until_stopped():
-        _use_all(settings, make_detector, sources, find=find, saves=saves, merges=merges)
-
-
-def _use_all(
-    settings: Settings,
-    make_detector: MakeDetector | None,
-    sources: Sequence[Source],
-    *,
-    find: bool,
-    saves: bool,
-    merges: bool,
-) -> None:
     for source in sources:
         source.rehearse()
     if settings.evidence:

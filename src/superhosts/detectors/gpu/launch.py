@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -38,6 +37,7 @@ FOR_GPUS = "gpu"  # the folder of the package with PTX, of which the driver make
 MOST_FILES = 64  # files of one kernel that are kept, for geometries and types of arguments
 NAME_END = b"\0"  # between the name of a kernel and its machine code in a file
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+Place = tuple[Path, bytes]  # a file and the stamp that it must have
 Compiler = Callable[[FunctionType, tuple[Any, ...]], tuple[str, bytes]]
 
 cuda: Any = ModuleType("numba.cuda")  # what kernels call `cuda`
@@ -69,31 +69,31 @@ class Kernel:
         kinds = tuple(map(kind_of, arguments))
         with _lock:
             if (gpu, kinds) not in self._loaded:
-                places = self._places(gpu, kinds)
-                found = next(filter(None, itertools.starmap(_from_disk, places)), None)
-                self._loaded[gpu, kinds] = found or self._compiled(places, arguments)
+                kept, shipped = self._places(gpu, kinds)
+                found = _from_disk(kept) or _from_disk(shipped)
+                self._loaded[gpu, kinds] = found or self._compiled(kept, arguments)
             return self._loaded[gpu, kinds]
 
     def is_on_disk(self, gpu: int, arguments: tuple[Any, ...]) -> bool:
         places = self._places(gpu, tuple(map(kind_of, arguments)))
-        return any(load_stamped(*place) is not None for place in places)
+        return any(load_stamped(*place) is not None for place in places if place is not None)
 
-    def _places(self, gpu: int, kinds: Any) -> list[tuple[Path, bytes]]:
-        """Return the files that may have the code, and their stamps: that of this machine, and the package's.
+    def _places(self, gpu: int, kinds: Any) -> tuple[Place | None, Place | None]:
+        """Return where code for this GPU and driver is kept, and where the package has code for any; None if nowhere.
 
-        The first has machine code for exactly this GPU and driver. There are none if the function refers to something
-        of which no stamp can be made.
+        Either code is used only if it was made from what would be compiled now.
         """
-        places: list[tuple[Path, bytes]] = []
-        with contextlib.suppress(TypeError):
-            folder, source = self._folder or cache_folder(_anything), (kinds, stamp_of(self.function))
-            with contextlib.suppress(PackageNotFoundError):  # Nobody knows the compiler's version.
-                made_for = version("numba-cuda"), driver.capability(gpu), driver.ask("cuDriverGetVersion")
-                places += [self._place(Path(folder), (*made_for, source), "cubin")] if folder is not None else []
-            places.append(self._place(SHIPPED / FOR_GPUS, source, "ptx"))
-        return places
+        try:
+            source = kinds, stamp_of(self.function)
+        except TypeError:  # The function refers to something of which no stamp can be made.
+            return None, None
+        folder, kept = self._folder or cache_folder(_anything), None
+        with contextlib.suppress(PackageNotFoundError):  # Nobody knows the compiler's version.
+            made_for = version("numba-cuda"), driver.capability(gpu), driver.ask("cuDriverGetVersion")
+            kept = self._place(Path(folder), (*made_for, source), "cubin") if folder is not None else None
+        return kept, self._place(SHIPPED / FOR_GPUS, source, "ptx")
 
-    def _place(self, folder: Path, made_from: Any, kind: str) -> tuple[Path, bytes]:
+    def _place(self, folder: Path, made_from: Any, kind: str) -> Place:
         stamp = digest_of(repr(made_from).encode())
         return folder / f"{self._name()}-{stamp.hex()[:16]}.{kind}", stamp
 
@@ -101,27 +101,26 @@ class Kernel:
         module = Path(self.function.__code__.co_filename)
         return f"{module.parent.name}.{module.stem}.{self.function.__name__}.{sys.implementation.cache_tag}"
 
-    def _compiled(self, places: Sequence[tuple[Path, bytes]], arguments: tuple[Any, ...]) -> driver.Function:
+    def _compiled(self, kept: Place | None, arguments: tuple[Any, ...]) -> driver.Function:
         with compiling(self.function.__name__):
             name, code = self._compiler(self.function, arguments)
-        for path, stamp in places[:-1]:
-            save_stamped(path, stamp, name.encode() + NAME_END + code)
-            _remove_oldest(path.parent.glob(f"{self._name()}-*.cubin"))
+        if kept is not None:
+            save_stamped(*kept, name.encode() + NAME_END + code)
+            _remove_oldest(kept[0].parent.glob(f"{self._name()}-*.cubin"))
         return driver.Function(code, name)
 
     def ship(self, folder: Path, arguments: tuple[Any, ...], compiler: Compiler) -> None:
         """Write code for the package, as `_places` looks for it."""
         name, code = compiler(self.function, arguments)
-        path, stamp = self._place(folder, (tuple(map(kind_of, arguments)), stamp_of(self.function)), "ptx")
-        save_stamped(path, stamp, name.encode() + NAME_END + code)
+        place = self._place(folder, (tuple(map(kind_of, arguments)), stamp_of(self.function)), "ptx")
+        save_stamped(*place, name.encode() + NAME_END + code)
 
 
-def _from_disk(path: Path, stamp: bytes) -> driver.Function | None:
-    payload = load_stamped(path, stamp)
-    if payload is None:
+def _from_disk(place: Place | None) -> driver.Function | None:
+    if place is None or (payload := load_stamped(*place)) is None:
         return None
     with contextlib.suppress(OSError):  # Another user's folder cannot be written.
-        os.utime(path)  # `_remove_oldest` looks at the time.
+        os.utime(place[0])  # `_remove_oldest` looks at the time.
     name, _, code = payload.partition(NAME_END)
     try:
         return driver.Function(code, name.decode())
