@@ -113,10 +113,12 @@ def describe_code(function: Callable[..., Any]) -> Answer:
         return MISSING, "numba is switched off and all is very slow: unset NUMBA_DISABLE_JIT"
     folder = cache_folder(function)
     levels, loops, lacking = shipped_levels(), len(ahead.record().seconds), len(missing_loops())
-    place, not_used = str(numba.config.CACHE_DIR or folder), dict(distrusted)
-    if folder and not Path(folder).is_relative_to(place):  # numba has passed over the folder that was chosen
-        not_used.setdefault(place, "cannot be written")
-        place = folder
+    place, not_used = f"folders like {folder}", dict(distrusted)
+    if chosen := numba.config.CACHE_DIR:
+        if Path(folder or chosen).is_relative_to(chosen):
+            place = chosen
+        else:  # numba has passed it over
+            not_used.setdefault(chosen, "cannot be written")
     unused = "".join(f"; {path} is not used: it {reason}" for path, reason in not_used.items())
     if folder is None and not levels:
         return MISSING, f"cannot be kept, so every start compiles: {WAY_OUT}, which can be written{unused}"
