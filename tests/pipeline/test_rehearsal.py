@@ -15,6 +15,8 @@ import exports as e
 from netns import namespace
 from processes import DEADLINE, Node, ending, free_port, make_edge, make_hub, rows, status_of, windows_in
 from superhosts.core.pairs import Part
+from superhosts.detectors.engines import pairset, pairtable
+from superhosts.detectors.engines.pairtable import Tables
 from superhosts.pipeline.rehearsal import rehearse
 from superhosts.pipeline.settings import Settings
 from traffic import MINUTES, NOON, talk, three_windows, write
@@ -159,3 +161,15 @@ def test_made_up_traffic_reaches_the_detectors(options: dict[str, Any]) -> None:
     settings = Settings(memory="64KiB", device="cpu", **options)
     rehearse(settings, make)
     assert {part.family for part in made} == {4, 6}
+
+
+def test_tables_of_pairs_grow_in_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    grown = set()
+
+    def unite(mine: Tables, *others: Any) -> None:
+        grown.update(mine.widths[mine.sizes > 0].tolist())
+        pairtable.unite(mine, *others)
+
+    monkeypatch.setattr(pairset, "unite", unite)
+    rehearse(Settings(memory="64KiB", device="cpu", threads=1))
+    assert grown == {1, 2}  # words of a pair: IPv4, IPv6

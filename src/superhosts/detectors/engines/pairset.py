@@ -173,7 +173,7 @@ class PairSet:
     def _resize(self, bin_: int, size: int, width: int) -> None:
         """Give a bin a table of its own, of another size or width or none yet, with the pairs that it has."""
         words, tables = make_table(bin_, size, width)
-        if self._places.sizes[bin_] or bin_ == 0:
+        if self._places.sizes[bin_] or bin_ == 0:  # bin 0: the loop is loaded here, not once a table grows
             unite(self._places.at(tables.bins), Tables.of_bins(1), tables, (0, 1), TABLE_KEY, np.zeros(1, np.int64))
         self._put(tables, words)
         self._borrowed[bin_] = False
