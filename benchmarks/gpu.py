@@ -8,11 +8,13 @@ or the speed of copies from host memory.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -22,8 +24,13 @@ from superhosts.core.device import choose_device, import_cuda
 from superhosts.detectors.cbaa import Cbaa
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.exact import Exact
+from superhosts.detectors.gpu import driver
+from superhosts.detectors.gpu.launch import Kernel
 from superhosts.errors import UsageError
 from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_packets
+
+sys.path.append(str(HERE.parent / "deploy"))
+from kernels import to_ptx
 
 REPEATS = 7
 SEARCHES = 200
@@ -52,6 +59,7 @@ def main() -> None:
         case = full.quick() if options.quick else full
         hosts, peers = on_gpu(case)
         measure_case(report, case, hosts, peers, limits)
+        measure_ptx(report, case, hosts, peers)
         if full is SHUFFLED_5M:
             measure_host_memory(report, case, hosts, peers, limits)
             measure_exact(report, case, hosts, peers)
@@ -140,6 +148,36 @@ def measure_case(report: Report, case: Case, hosts: Any, peers: Any, limits: dic
         runs = [1e3 * run for run in seconds(lambda d=detector: d.super_hosts(THETA), lambda: None, SEARCHES)]
         name = f"GPU super_hosts(), {case.label}: {detector.name}"
         report.add("restore", name, median(runs), "ms", note=f"with all estimates; {score}", runs=runs)
+
+
+def measure_ptx(report: Report, case: Case, hosts: Any, peers: Any) -> None:
+    """Compare kernels as a wheel brings them with those that numba compiles for this GPU, in turn."""
+    compiled, shipped = Cube(device="cuda"), Cube(device="cuda")
+    for cube, load in ((compiled, Kernel.load), (shipped, load_ptx)):
+        with patch.object(Kernel, "load", load):
+            for _ in range(3):  # The third search is the first that only replays.
+                cube.update(hosts, peers)
+                cube.super_hosts(THETA)
+
+    def update(cube: Cube) -> None:
+        cube.clear()
+        cube.update(hosts, peers)
+        cube.flush()
+
+    def search(cube: Cube) -> None:
+        cube.super_hosts(THETA)
+
+    for name, work, repeats in (("update", update, REPEATS), ("super_hosts()", search, SEARCHES)):
+        runs = [
+            [seconds(lambda c=c, w=work: w(c), lambda: None, 1)[0] for c in (compiled, shipped)] for _ in range(repeats)
+        ]
+        ratios = [slow / fast for slow, fast in runs]
+        report.add("wheel", f"GPU {name}, {case.label}: speed of PTX / compiled", median(ratios), "x", runs=ratios)
+
+
+def load_ptx(kernel: Kernel, gpu: int, arguments: tuple[Any, ...]) -> driver.Function:
+    name, code = to_ptx(kernel.function, arguments)
+    return driver.Function(code, name)
 
 
 def measure_host_memory(report: Report, case: Case, hosts: Any, peers: Any, limits: dict[str, float]) -> None:

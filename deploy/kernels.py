@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 from numba import cuda, typeof
 from numba.core.types import Array
@@ -29,7 +30,9 @@ LEAST = 7, 5  # compute capability: of the oldest GPUs that CUDA 12 and 13 know
 
 def to_ptx(function: FunctionType, arguments: tuple[Any, ...]) -> tuple[str, bytes]:
     kinds = tuple(typeof(each) if isinstance(each, tuple | int) else _array(each) for each in arguments)
-    code, _ = cuda.compile_ptx(bind_cuda_names(function), kinds, cc=LEAST, device=False, abi="numba")
+    oldest = SimpleNamespace(compute_capability=LEAST)
+    with patch.object(dispatcher, "get_current_device", lambda: oldest):  # of functions that kernels call
+        code, _ = cuda.compile_ptx(bind_cuda_names(function), kinds, cc=LEAST, device=False, abi="numba")
     (name,) = re.findall(r"\.entry (\w+)", code)
     return name, code.encode()
 
@@ -40,7 +43,6 @@ def _array(each: Any) -> Array:
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=LEAST)  # of functions that kernels call
     with host_gpu():
         for bits in (32, IPV6_PREFIX):
             cube = Cube(key_bits=bits, device="cuda:0", exact=False)

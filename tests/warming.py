@@ -23,6 +23,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -314,6 +315,19 @@ def detectors(folder: Path, names: Iterable[str]) -> Iterator[Step]:
             yield partial(laws.fed, name, shape.hosts, peers)
 
 
+def on_gpu() -> None:
+    """What a cube on a GPU does on the CPU: there is a stand-in for the GPU, and its kernels are empty."""
+    from hostgpu import host_gpu
+    from superhosts.detectors.cube import Cube
+    from superhosts.detectors.gpu import driver, launch
+
+    with host_gpu(), patch.object(launch.Kernel, "_compiled", lambda *_: driver.Function(b"code", "name")):
+        cube = Cube(device="cuda:0", exact=False)
+        addresses = np.arange(9, dtype=np.uint32)
+        cube.update(addresses, addresses)
+        cube.super_hosts(1000)
+
+
 def keyed(folder: Path) -> Iterator[Step]:
     """Detectors of hosts that are integers or texts."""
     from detectors import test_generic_keys as generic
@@ -398,6 +412,7 @@ def _detectors(folder: Path) -> Iterator[Step]:
 
     yield from detectors(folder, DETECTORS)
     yield partial(use, "cube", folder, exact=False)
+    yield on_gpu
     yield from keyed(folder)
     yield from parts(folder)
 
