@@ -53,12 +53,27 @@ def hosts_of(arrays, bits):
         labels = zip(*[iter(arrays["labels"])] * (bits // 32), strict=True)
         whole = [words for words in labels if words[0] and len({word >> 32 for word in words}) == 1]
         return {sum((word % (1 << 32)) << 32 * limb for limb, word in enumerate(words)): [] for words in whole}
-    half, number, rows, found = len(arrays["counts"]) // 2, len(arrays["winners"]), iter(arrays["rows"]), {}
-    steps = zip(arrays["hosts"][:-number] or (0,) * number, arrays["hosts"][-number:], strict=True)
-    for count, group in zip(arrays["counts"][:half], arrays["counts"][half:], strict=True):
-        for m in accumulate((high << 64 | low) + 1 for high, low in islice(steps, group)):
-            found[m - 1] = [row - 1 for row in accumulate(step + 1 for step in islice(rows, count))]
+    half, rows, found = len(arrays["counts"]) // 2, iter(arrays["rows"]), {}
+    for count, group in zip(arrays["counts"], grouped(arrays["hosts"], arrays["counts"][half:]), strict=False):
+        found |= {m: [row - 1 for row in accumulate(each + 1 for each in islice(rows, count))] for m in group}
     return found
+
+
+def tallies_of(arrays, listed):
+    """Return the tallies of a cube, the peers of mangled hosts, by identity. `listed`: the hosts that it lists."""
+    half, peers = len(arrays.get("tallies", ())) // 2, iter(arrays.get("tallypeers", ()))
+    identities, sizes = (arrays["tallies"][:half], arrays["tallies"][half:]) if half else ((), ())
+    if "rows" in arrays:
+        return {each: {m: len(rows) + next(peers) for m, rows in listed.items()} for each in identities}
+    groups = grouped(arrays["tallyhosts"], sizes) if half else ()
+    return {each: {m: next(peers) for m in group} for each, group in zip(identities, groups, strict=True)}
+
+
+def grouped(stored, sizes):
+    """Yield the hosts of each group, which are stored as differences."""
+    steps = zip(stored[: -sum(sizes)] or (0,) * sum(sizes), stored[-sum(sizes) :], strict=True)
+    for size in sizes:
+        yield [m - 1 for m in accumulate((high << 64 | low) + 1 for high, low in islice(steps, size))]
 
 
 def make_key(secret):
@@ -93,8 +108,11 @@ if __name__ == "__main__":
         print("set bits", {name: sum(map(int.bit_count, numbers)) for name, numbers in arrays.items()})
         letters = iter(arrays.get("names", ()))
         print("names", [bytes(islice(letters, size)).decode() for size in arrays.get("namesizes", ())])
-        if part["detector"] == "cube" and part["key"] == fingerprint:
+        if part["detector"] == "cube" and part["key"] == fingerprint and "pairs" not in arrays:
             bits, (family, prefix) = part["geometry"]["key_bits"], part["format"]
-            for host, rows in ((unmangle(m, bits, words), rows) for m, rows in hosts_of(arrays, bits).items()):
+            listed = hosts_of(arrays, bits)
+            tallies = tallies_of(arrays, listed)
+            for m in {m: None for each in (listed, *tallies.values()) for m in each}:
+                host, known = unmangle(m, bits, words), [tally[m] for tally in tallies.values() if m in tally]
                 address = f"#{host:x}" if family == 0 else ip_network((host << 64 * (bits == 64), prefix), strict=False)
-                print(address, len(rows) or "")
+                print(address, *known)

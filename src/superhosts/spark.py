@@ -118,7 +118,7 @@ class _Worker:
         if rows:
             sketch = builder.close(0, Window(0, 0)).sketch
             sketch.window, sketch.entries = None, []  # a partition is not a span of time
-            values = {"sketch": pa.array([sketch.to_bytes()], pa.binary()), "rows": [rows], "bad_rows": [bad]}
+            values = {"sketch": pa.array([sketch.to_bytes(pairs=True)], pa.binary()), "rows": [rows], "bad_rows": [bad]}
             yield pa.RecordBatch.from_pydict(values)
 
 

@@ -106,7 +106,10 @@ def test_the_rest_is_shown_when_a_name_matches_nothing_or_a_file_is_bad(run: Run
 
 
 def test_a_file_that_fails_in_the_middle_spoils_the_union(run: Run, archive: Path) -> None:
-    sh.load(archive / "day0" / "fra.cube").save(archive / "day0" / "fra.cube")  # as bits, which are merged in blocks
+    sketch = sh.load(archive / "day0" / "fra.cube")
+    for cube in sketch.parts.values():
+        cube.load_arrays(cube.arrays())  # bits without a tally, which are merged in blocks
+    sketch.save(archive / "day0" / "fra.cube")
     header, _ = take_apart(archive / "day0" / "fra.cube")
     bad = frame(bytes([255, 7] * 100_000))
     count = -(-int(np.prod(header["arrays"][0]["shape"])) * 8 // (1 << 20))
@@ -166,7 +169,7 @@ def test_bars(run: Run, archive: Path) -> None:
     assert not out[3].endswith("B")
     assert out[6].startswith("union")
     assert out[7] == "A ams, B fra"
-    assert len({line.index(" – ") for line in out[:7]}) <= 3  # numbers stand below each other
+    assert len({line.index(" exact") for line in out[:6]}) == 1  # numbers stand below each other
 
 
 def test_parts_have_lines_of_their_own(run: Run, tmp_path: Path) -> None:

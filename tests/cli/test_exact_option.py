@@ -54,7 +54,9 @@ def test_a_window_that_outgrows_half_of_the_memory_is_estimated(run: Run, tmp_pa
     assert rows == run("scan", many, *COMMON, "--json", "--exact", "off").rows
 
 
-def test_files_hold_the_same_and_are_asked_by_estimate(run: Run, capture: Path, tmp_path: Path) -> None:
+def test_files_hold_the_same_bits_and_that_of_an_exact_window_answers_exactly(
+    run: Run, capture: Path, tmp_path: Path
+) -> None:
     answers = []
     for exact in ("on", "off"):
         folder = tmp_path / exact
@@ -62,12 +64,13 @@ def test_files_hold_the_same_and_are_asked_by_estimate(run: Run, capture: Path, 
         (path,) = folder.iterdir()
         asked = run("hosts", path, "--json").rows
         assert [row["exact"] for row in printed] == [exact == "on"] * 2
-        assert [row["exact"] for row in asked] == [False] * 2
+        assert [row["peers"] for row in asked] == [row["peers"] for row in printed]
+        assert [row["exact"] for row in asked] == [exact == "on"] * 2
         (explained,) = run("explain", path, "10.0.0.7", "--json").rows
-        assert explained["exact"] is False
-        assert explained["columns"]
-        answers.append((content(sh.load(path)), asked, explained))
+        assert explained["exact"] is (exact == "on")
+        answers.append((content(sh.load(path)), explained["columns"]))
     assert answers[0] == answers[1]
+    assert answers[0][1]
 
 
 def test_it_is_no_part_of_the_fingerprint() -> None:

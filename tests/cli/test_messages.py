@@ -172,7 +172,9 @@ TABLE: dict[str, Said] = {
         ),
         f"{WINDOW}: no hosts",
     ),
-    "none of a saved sketch": Said("hosts s -t 100", 0, (), f"{WINDOW}: none with 100 peers or more"),
+    "none of a saved sketch": Said(
+        "hosts s -t 100", 0, (), f"{WINDOW}: none with 100 peers or more; largest: 10.0.0.7 with 15"
+    ),
     # Options that do not go together, and things that are not there
     "no such file": refused("scan none.pcap", "none.pcap: cannot be opened: No such file or directory", 3),
 }

@@ -222,7 +222,7 @@ def test_a_file_merges_into_an_exact_sketch(tmp_path):
     cube = feed(cube_of(), pairs[20:])
     sketch = Sketch.of(cube)
     sketch.merge_file(tmp_path / "a.cube")
-    assert_same(next(iter(sketch.parts.values())), feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+    assert next(iter(sketch.parts.values())) == feed(cube_of(exact=False), pairs)
 
 
 def test_memory_grows_with_the_pairs_and_the_cube_is_made_on_overflow_only():
@@ -495,7 +495,8 @@ def test_what_is_read_from_a_pickle_works_on_the_cpu():
     pairs = distinct_pairs(40)
     read = pickle.loads(pickle.dumps(feed(Cube(geometry=tiny(), device="cuda", exact=True), pairs)))
     assert read.device == copy.copy(read).device == "cpu"
-    assert_same(read, feed(cube_of(exact=False), pairs), asked_of(pairs, 32))
+    assert read == feed(cube_of(exact=False), pairs)
+    assert rows(read, asked_of(pairs, 32)) == rows(feed(cube_of(), pairs), asked_of(pairs, 32))
 
 
 @pytest.mark.parametrize("extra", [40, 300, 1000])

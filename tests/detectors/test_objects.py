@@ -271,7 +271,7 @@ def test_a_pickle_is_the_file_and_holds_no_key(name: str) -> None:
         data = pickle.dumps(whole)
         assert SECRET not in data
         assert not any(word in data for word in words_of(detector.key))
-    assert detector.to_bytes() in pickle.dumps(detector)
+    assert detector.to_bytes(pairs=True) in pickle.dumps(detector)
 
 
 def test_unpickling_asks_for_the_key_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -56,9 +56,18 @@ def test_a_window_is_reported_when_all_sites_are_in_and_the_union_is_exact(node:
     assert [site["site"] for site in row["sites"]] in map(list, itertools.permutations(SITES))
     for site, sketch in zip(sorted(row["sites"], key=lambda seen: seen["site"]), sketches, strict=True):
         sketch.save(node.folder / "alone.cube")
-        alone = sh.load(node.folder / "alone.cube").estimate("10.0.0.7")[0]  # from the bits, as in the hub's copy
-        assert alone.exact is row["exact"] is False
+        alone = sh.load(node.folder / "alone.cube").estimate("10.0.0.7")[0]
+        assert alone.exact
+        assert not row["exact"]  # Several sites saw it.
         assert (site["peers"], site["peers_low"], site["peers_high"]) == alone[1:4]
+
+
+def test_a_host_that_one_site_saw_is_exact_if_all_sites_counted(node: Node) -> None:
+    node.step(*(make_sketch(site, 0, host=0x0A000001 + host, peers=1400 + host) for host, site in enumerate(SITES)))
+    (report,) = node.reports
+    assert sorted((row["peers"], row["peers_high"], row["exact"]) for row in report.rows) == [
+        (1400 + host, 1400 + host, True) for host in range(3)
+    ]
 
 
 def test_each_merged_sketch_shows_that_the_hub_works(node: Node):

@@ -2,11 +2,12 @@
 
     python tests/golden/make.py FOLDER          # every detector, each form of a cube, a union
     python tests/golden/make.py FOLDER --keys   # generic keys
+    python tests/golden/make.py FOLDER --tallies   # exact cubes and unions of them
     python tests/golden/make.py FOLDER --more   # what a reader meets less often: other widths, prefixes, full columns …
 
 Run it once, with the release that introduces a format version, and commit the folders as `tests/golden/vN` and
 `vN-more`. Never run it over a folder that is committed: the files exist to show that later releases read what earlier
-ones wrote. Files that come with an addition to a version get a folder of their own, as `v3-keys`.
+ones wrote. Files that come with an addition to a version get a folder of their own, as `v3-keys` and `v3-tallies`.
 
 `v1` has one cube of the first version, which is refused. `v2` was written by this program while version 2 was current,
 with the cubes of that time: no giant columns, no sampling, one form. `v3` and `v3-more` were written under version 3.
@@ -158,9 +159,29 @@ def write_keys(folder: Path) -> None:
         exact.save(folder / f"exact-{keys}.cube")
 
 
+def write_tallies(folder: Path) -> None:
+    """Write exact cubes and their unions, in which two members have some hosts in common."""
+    sizes = {f"{bits}": sh.Geometry(bits, 2, 4, 11, 40, 3, 1, giants=1) for bits in (32, 64, 128)}
+    sizes["sampled"] = sh.Geometry(32, 1, 3, 10, 40, 3, 0, sample_bits=3)  # some hosts have no row
+    for name, geometry in sizes.items():
+        read = []
+        most = geometry.exact_pairs
+        for part in (slice(0, most * 2 // 3), slice(most // 2, most)):
+            cube = sh.Cube(geometry=geometry, key=KEY, threads=1)
+            cube.update(*(column[part] for column in pairs(7, geometry.key_bits)))
+            read.append(sh.Cube.from_bytes(cube.to_bytes(), key=KEY))
+        cube.save(folder / f"rows-{name}.cube")
+        (folder / f"pairs-{name}.cube").write_bytes(cube.to_bytes(pairs=True))
+        (read[0] | read[1]).save(folder / f"union-{name}.cube")
+    hosts, peers = pairs(8)
+    names = sh.Cube("1MiB", keys="text", key=KEY, threads=1)
+    names.update([f"user {host % 97}" for host in hosts.tolist()], peers.astype(np.int64))
+    names.save(folder / "rows-text.cube")
+
+
 if __name__ == "__main__":
     made = Path(sys.argv[1])
     made.mkdir()
-    {"--more": write_more, "--keys": write_keys}.get(sys.argv[-1], write)(made)
+    {"--more": write_more, "--keys": write_keys, "--tallies": write_tallies}.get(sys.argv[-1], write)(made)
     found = {path.name: answers(path) for path in sorted(made.glob("*.cube"))}
     (made / "answers.json").write_text(json.dumps(found, indent=1) + "\n")

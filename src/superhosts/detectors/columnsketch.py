@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.core.device import choose_device
 from superhosts.core.hashing import Key, fingerprint, make_key, mangle_column, secret_of
@@ -165,7 +164,7 @@ class ColumnSketch(EngineDetector):
     @classmethod
     def _stored_hosts(
         cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
-    ) -> StoredColumns:
+    ) -> StoredColumns | None:
         return StoredColumns(cls, kind, secret, hosts)
 
     def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
@@ -395,16 +394,19 @@ class StoredColumns:
         np.take(matrix, self._kept[a:b] - first, axis=0, out=self._bits[a:b], mode="clip")  # copies once
 
     def measure(self, mangled: Words) -> Counts:
-        return self._measure(mangled, self._columns[0], self._rows[0])
+        return self._measure(mangled, 0)
 
     def measure_giants(self, mangled: Words) -> Counts:
-        number = {host: i for i, host in enumerate(map(tuple, self._mangled.tolist()))}
-        some = [number[host] for host in map(tuple, mangled.tolist())]
-        return self._measure(mangled, self._columns[1][some], self._rows[1][some])
+        return self._measure(mangled, 1)
 
-    def _measure(self, mangled: Words, columns: NDArray[np.int64], rows: NDArray[np.int64]) -> Counts:
-        common = self._engine.common_zeros(mangled, rows, self._bits, self.geometry, self.key)
-        return np.column_stack((self._zeros[columns], common))
+    def _measure(self, mangled: Words, which: int) -> Counts:
+        """Measure all hosts or some, in plain (0) or giant columns (1)."""
+        some: Any = slice(None)
+        if len(mangled) < len(self._mangled):
+            number = {host: i for i, host in enumerate(map(tuple, self._mangled.tolist()))}
+            some = [number[host] for host in map(tuple, mangled.tolist())]
+        common = self._engine.common_zeros(mangled, self._rows[which][some], self._bits, self.geometry, self.key)
+        return np.column_stack((self._zeros[self._columns[which][some]], common))
 
     def zero_sums(self) -> Sums:
         return sum_arrays(self._zeros, self.geometry)

@@ -10,7 +10,7 @@ This module defines the public methods: each acquires the detector's lock once a
 name. A detector implements the private methods and decorates its other public methods with `locked` (`lock.py`).
 
 Detectors are objects with operators: a | b · a |= b · a == b · to_bytes · from_bytes · load · pickle. Two are equal if
-they are of the same kind and key and would be saved with the same content.
+they are of the same kind and key and hold the same bits, pairs or names.
 
 A detector describes its part of a file by fields and named arrays, of which there may be several forms, and builds
 itself from them (`stored.py`). What is unpickled works on the CPU, whatever the device of the original was.
@@ -339,7 +339,7 @@ class Detector(Storable, ABC):
         return self.merge(other) if _can_merge(other) else NotImplemented
 
     def __eq__(self, other: object) -> bool:
-        """Return True if the other is of the same kind and key and would be saved with the same content."""
+        """Return True if the other is of the same kind and key and holds the same bits, pairs and names."""
         if self is other:
             return True
         if not isinstance(other, Detector):
@@ -366,8 +366,11 @@ class Detector(Storable, ABC):
     @final
     def save(self, file: File) -> None:
         """Write a .cube file with this detector as its only part: to a path, or to a file that is open for writing."""
+        self._write(file, pairs=False)
+
+    def _write(self, file: File, *, pairs: bool) -> None:
         with self.lock:
-            parts = [self._written(Part(self.format.family))]
+            parts = [self._written(Part(self.format.family), pairs=pairs)]
             write_parts(file, compose_header(parts), parts)
 
     @classmethod
@@ -427,11 +430,11 @@ class Detector(Storable, ABC):
 
     # How a detector is described in a file, and restored. The caller holds the lock.
 
-    def _written(self, part: Part) -> WrittenPart:
+    def _written(self, part: Part, *, pairs: bool = False) -> WrittenPart:
         """Return the fields and arrays of a file. The arrays are the detector's own if they are in main memory."""
         sizes = {"key_bits": self.key_bits} if self.geometry is None else {"geometry": dict(self.geometry._asdict())}
         fields = {"detector": self.name, **sizes, "key": self.fingerprint, "format": self.format.fields}
-        return WrittenPart(part, fields, self._file_arrays() | self._name_arrays())
+        return WrittenPart(part, fields, (self._pair_arrays() if pairs else self._file_arrays()) | self._name_arrays())
 
     def _name_arrays(self) -> Arrays:
         return {} if self._names is None else self._names.arrays()
@@ -483,6 +486,10 @@ class Detector(Storable, ABC):
     def _file_arrays(self) -> Arrays:
         return self._arrays()
 
+    def _pair_arrays(self) -> Arrays:
+        """Return the arrays of a file that may hold pairs."""
+        return self._file_arrays()
+
     def _load_arrays(self, arrays: Arrays) -> None:
         raise NotImplementedError
 
@@ -491,8 +498,10 @@ class Detector(Storable, ABC):
         return None
 
     def _merger(self, arrays: Arrays) -> Callable[[], None]:
-        """Check arrays of a file in another form than that of `_arrays`; return a function that merges them."""
-        raise NotImplementedError
+        """Check the arrays of a file that blocks do not merge, if any; return a function that merges them."""
+        if arrays:
+            raise NotImplementedError
+        return lambda: None
 
     def _name_merger(self, arrays: Arrays) -> Callable[[], None]:
         names = self._names

@@ -332,7 +332,8 @@ class Storable:
     def copy(self) -> Self:
         raise NotImplementedError
 
-    def save(self, file: File) -> None:
+    def _write(self, file: File, *, pairs: bool) -> None:
+        """Write a .cube file, with the pairs of exact cubes or without."""
         raise NotImplementedError
 
     @classmethod
@@ -346,13 +347,16 @@ class Storable:
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return unpickle, (type(self), self.to_bytes())
+        return unpickle, (type(self), self.to_bytes(pairs=True))
 
     @final
-    def to_bytes(self) -> bytes:
-        """Return the content of the .cube file that `save` writes."""
+    def to_bytes(self, *, pairs: bool = False) -> bytes:
+        """Return the content of the .cube file that `save` writes.
+
+        With `pairs`, exact cubes write who talked to whom, as in a pickle: unions of what is read are exact, too.
+        """
         file = BytesIO()
-        self.save(file)
+        self._write(file, pairs=pairs)
         return file.getvalue()
 
     @classmethod

@@ -261,10 +261,11 @@ class Sketch(Storable):
                         _read(reader, stored, hostnames.buffers(names), detector._name_merger, detector.threads)
                     )
                 own = detector._block_takers() or {}
-                if own.keys() == sides.keys():
+                if own.keys() <= sides.keys():
                     takers.update({array_name(stored.number, name): take for name, take in own.items()})
-                else:
-                    mergers.append(_read(reader, stored, detector._buffers(sides), detector._merger, detector.threads))
+                    sides = {name: each for name, each in sides.items() if name not in own}
+                buffers = detector._buffers(sides) if sides else {}
+                mergers.append(_read(reader, stored, buffers, detector._merger, detector.threads))
             try:
                 reader.each_block(takers, self._threads(), places)
                 for merge in mergers:
@@ -311,9 +312,10 @@ class Sketch(Storable):
         return {part: detector.kind for part, detector in self.parts.items()}
 
     def _takes_blocks(self, header: Stored) -> bool:
-        return all(issubclass(stored.detector, ColumnSketch) for stored in header.parts.values()) and all(
-            detector._block_takers() is not None for detector in self.parts.values()
-        )
+        return all(
+            issubclass(stored.detector, ColumnSketch) and "pairs" not in stored.sides
+            for stored in header.parts.values()
+        ) and all(detector._block_takers() is not None for detector in self.parts.values())
 
     def _threads(self) -> int:
         return max((detector.threads for detector in self.parts.values()), default=thread_count())
@@ -381,8 +383,11 @@ class Sketch(Storable):
 
         Other threads wait until it is written, because a copy could take gigabytes.
         """
+        self._write(path, pairs=False)
+
+    def _write(self, path: File, *, pairs: bool) -> None:
         with self._held():
-            parts = [self.parts[part]._written(part) for part in sorted(self.parts)]
+            parts = [self.parts[part]._written(part, pairs=pairs) for part in sorted(self.parts)]
             self._bound_notes()
             sample = self.evidence
             about = self.unlisted, self.partial, sample.kind if sample else None
@@ -462,7 +467,8 @@ def _read(
 ) -> Callable[[], None]:
     """Read and check arrays of a part which blocks cannot merge; return a function that merges them."""
     takers = {array_name(stored.number, name): block_writer(array) for name, array in buffers.items()}
-    reader.each_block(takers, threads)
+    if takers:
+        reader.each_block(takers, threads)
     with array_errors(reader.name, stored.number):
         return merger(buffers)
 

@@ -178,8 +178,8 @@ def test_a_folder_tells_how_full_its_newest_sketch_is(archive: Path) -> None:
     view.start_filling(lambda _: None, follow=False)
     wait_for(lambda: view.board.newest, "a window")
     (part,) = view.sketch()["parts"]
-    assert (part["side"], part["exact"]) == ("inner", False)
-    assert 0.0 < part["fill"] < 1.0
+    assert (part["side"], part["exact"]) == ("inner", True)
+    assert 0.0 < part["capacity"] < 1.0
 
 
 def test_a_window_is_asked_again_when_another_site_adds_to_it(archive: Path) -> None:
@@ -211,8 +211,8 @@ def test_hosts_that_fill_a_list_are_no_super_hosts(archive: Path) -> None:
     view.board = Board()
     Filling(view.board, SketchFolder(archive), wanted).fill()
     assert [(each["hosts"], each["super_hosts"]) for each in view.windows()] == [(3, 1), (2, 1), (2, 1)]
-    assert view.window()["title"].startswith("top 2 hosts, 1 with at least 250 peers;")
-    assert view.ask(Question(wanted()))["title"].startswith("top 3 hosts, 1 with at least 250 peers;")
+    assert view.window()["title"] == "top 2 hosts, 1 with at least 250 peers"
+    assert view.ask(Question(wanted()))["title"] == "top 3 hosts, 1 with at least 250 peers"
     assert [point["reported"] for point in view.host("10.1.0.3")["points"]] == [False] * 3
     assert [point["reported"] for point in view.host("10.0.0.1")["points"]] == [True] * 3
     wanted = view.selection = lambda: Selection(top=1)

@@ -36,8 +36,8 @@ class Plan(Options):
 
 class Calibrate(common.TrafficOptions):
     """Cubes with more and with less memory than --memory are tried, too. They count exactly while the pairs of a window
-    fit; saved windows and hubs estimate, so calibrate for these with --exact off. The exact answer keeps every pair of
-    a window in memory: of very long captures, take a part.
+    fit; unions of windows and sites estimate, so calibrate for these with --exact off. The exact answer keeps every
+    pair of a window in memory: of very long captures, take a part.
 
     Examples:
         superhosts calibrate trace.pcap --inner 10.0.0.0/8 --plot est.svg

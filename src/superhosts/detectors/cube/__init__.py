@@ -19,19 +19,20 @@ from numpy.typing import NDArray
 from superhosts.core.defaults import MEMORY, NAMES_SHARE, THRESHOLD
 from superhosts.core.device import thread_count
 from superhosts.core.hashing import make_key, mangle_column, secret_of
-from superhosts.core.pairs import TEXT, Addresses, Host, words_to_column
+from superhosts.core.pairs import TEXT, Addresses, Batches, Host, as_words, words_to_column
 from superhosts.core.results import SuperHosts
 from superhosts.core.text import counted
 from superhosts.core.units import format_size, parse_size
 from superhosts.cubefile.container import block_writer
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_no_conflict, check_threshold, starts_exact
 from superhosts.detectors.columnsketch import MAX_UNNAMED, ColumnSketch, Fill, StoredColumns, bits_of_arrays
-from superhosts.detectors.cube import rowform
+from superhosts.detectors.cube import pairform, rowform, tally
 from superhosts.detectors.cube.addressing import lowest_priority
 from superhosts.detectors.cube.engine import CpuCube, Stages, make_on_gpu, merge_dense
 from superhosts.detectors.cube.geometry import Geometry, Search
-from superhosts.detectors.cube.rowform import encode, gather
+from superhosts.detectors.cube.rowform import Numbers, encode, gather
 from superhosts.detectors.cube.search import labelled_hosts, unnamed_share
+from superhosts.detectors.cube.tally import Tallies
 from superhosts.detectors.engines.base import Arrays, ArrayShape, AutoGpu, Counts, Engine, Plan, Words
 from superhosts.detectors.engines.pairset import PairSet
 from superhosts.detectors.estimate import Estimate, Evidence, better_of, conclude, measure, measure_all, saturation_of
@@ -52,8 +53,9 @@ class Cube(ColumnSketch):
     follows from the memory alone, whatever the threshold.
 
     With `exact`, the cube counts exactly, on the CPU, up to `geometry.exact_pairs` distinct pairs; this is the default
-    unless `device` names a GPU. Files and pickles of an exact cube do not hold its pairs: what is read from them is
-    dense and estimates.
+    unless `device` names a GPU. A pickle of an exact cube holds its pairs, and goes on exactly. Files do not, but the
+    number of peers of each host: what is read from them answers exactly until more pairs come. In a union of several,
+    hosts of one of them keep their number; of others it is estimated, within what is known.
 
     Hosts are addresses unless `keys` says otherwise: with "int64" they are integers, with "text" names. Peers are then
     integers or text. Files of text keys hold names of hosts in clear text, never those of peers. An eighth of the
@@ -71,6 +73,8 @@ class Cube(ColumnSketch):
     geometry: Geometry
     geometry_type = Geometry
     cpu_engine = CpuCube
+    # What is known of pairs that are no longer there; None: nothing. It has no meaning while the cube has its pairs.
+    _tallies: Tallies | None = None
     _ways_out = "a higher threshold, more memory, shorter windows or superhosts plan"
     auto_gpu: ClassVar[AutoGpu] = AutoGpu(make_on_gpu)
 
@@ -106,6 +110,7 @@ class Cube(ColumnSketch):
                 geometry = Geometry.for_traffic(size, bits, flows=flows, threshold=least)
         self._starts_exact = starts_exact(exact, device)
         super().__init__(geometry, key=key, device=device, threads=threads)
+        self._tallies = Tallies(geometry)
         if generic is not None:
             self._take_keys(generic, secret_of(key), names_for(geometry.memory))
 
@@ -151,9 +156,11 @@ class Cube(ColumnSketch):
 
     @locked
     def exact_count(self) -> int | None:
-        """Return the number of distinct pairs if the cube is exact, else None."""
+        """Return the number of distinct pairs; None if it is not known exactly."""
         pairs = self._pairs()
-        return None if pairs is None else pairs.pairs
+        if pairs is not None:
+            return pairs.pairs
+        return self._tallies.pairs if self._tallies else None
 
     @locked
     def densify(self) -> None:
@@ -176,22 +183,69 @@ class Cube(ColumnSketch):
         hosts = mangle_column(mangled, self.key_bits, True, self.key)
         return SuperHosts.counted(words_to_column(hosts, self.key_bits), peers, self.format)
 
+    def _update_many(self, batches: Batches) -> None:
+        self._tallies = None
+        super()._update_many(batches)
+
+    def _clear(self) -> None:
+        super()._clear()
+        self._tallies = Tallies(self.geometry)
+
     def _super_hosts(self, threshold: float) -> SuperHosts:
         pairs = self._pairs()
-        return super()._super_hosts(threshold) if pairs is None else self._counted(*pairs.super_hosts(threshold))
+        if pairs is not None:
+            return self._counted(*pairs.super_hosts(threshold))
+        if not self._tallies:
+            return super()._super_hosts(threshold)
+        found = self._tallied(threshold)
+        return found.select(found.peers >= threshold - np.where(found.exact, 0, self.slack))
 
     def _top(self, count: int) -> SuperHosts:
         pairs = self._pairs()
-        return super()._top(count) if pairs is None else self._counted(*pairs.top(count)).select(slice(0, count))
+        if pairs is not None:
+            return self._counted(*pairs.top(count)).select(slice(0, count))
+        if not self._tallies:
+            return super()._top(count)
+        low = self._tallies.bounds.low
+        least = np.partition(low, len(low) - count)[len(low) - count] if len(low) > count else 0
+        return self._tallied(least).select(slice(0, count))
 
     def _least_listed(self) -> float:
-        return super()._least_listed() if self._pairs() is None else 1
+        return super()._least_listed() if self._pairs() is None and not self._tallies else 1
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         pairs = self._pairs()
-        if pairs is None:
+        if pairs is not None:
+            return SuperHosts.counted(hosts, pairs.peers_of(self.mangle(hosts)), self.format, sort=False)
+        if not self._tallies:
             return super()._estimate_many(hosts)
-        return SuperHosts.counted(hosts, pairs.peers_of(self.mangle(hosts)), self.format, sort=False)
+        mangled = self.mangle(hosts)
+        return self._within(hosts, mangled, *self._tallies.find(mangled), sort=False)
+
+    def _tallied(self, least: float) -> SuperHosts:
+        """Return the hosts of the tallies that may have `least` peers."""
+        assert self._tallies is not None
+        mangled, low, high = self._tallies.bounds
+        chosen = np.flatnonzero(high >= least)
+        words = as_words(mangled[chosen])
+        hosts = words_to_column(mangle_column(words, self.key_bits, True, self.key), self.key_bits)
+        found = self._within(hosts, words, low[chosen], high[chosen])
+        self._warn_if_overfull(found.select(~found.exact))
+        return found
+
+    def _within(
+        self, hosts: Addresses, mangled: Words, low: Numbers, high: Numbers, *, sort: bool = True
+    ) -> SuperHosts:
+        """Return hosts whose numbers of peers are known, or estimated within bounds."""
+        peers, least, most, some = low.copy(), low.copy(), high.copy(), np.flatnonzero(low < high)
+        if len(some):
+            estimates = self._estimates(mangled[some], self.engine.measure(mangled[some]))
+            found = self._rows(hosts[some], estimates, sort=False)
+            for column, values in ((peers, found.peers), (least, found.peers_low), (most, found.peers_high)):
+                column[some] = np.clip(values, low[some], high[some])
+        result = SuperHosts(hosts, peers, least, most, np.zeros(len(low), bool), low == high, sort=sort)
+        result.format = self.format
+        return result
 
     def _columns_of(self, host: str | int | Host) -> list[dict[str, Any]]:
         return super()._columns_of(host) if self._pairs() is None else []
@@ -199,15 +253,16 @@ class Cube(ColumnSketch):
     @locked
     def fill(self) -> Fill:
         """Return how full the cube is. An exact one has the fill of its dense form and the exact number of pairs."""
-        pairs, found = self._pairs(), super().fill()
-        return found._replace(pairs=found.pairs * self.geometry.sample if pairs is None else pairs.pairs)
+        pairs, found = self.exact_count(), super().fill()
+        return found._replace(pairs=found.pairs * self.geometry.sample if pairs is None else pairs)
 
     def _description(self) -> list[str]:
         """Return the memory, the state and the pairs. An exact cube has no bits; making them would take memory."""
         pairs = self._pairs()
         if pairs is None:
             memory, *others = super()._description()
-            return [memory, "dense", *others]
+            known = [] if not self._tallies else [f"{counted(len(self._tallies.bounds.hosts), 'host')} counted"]
+            return [memory, "dense", *known, *others]
         size, most = format_size(self.geometry.memory), self.geometry.exact_pairs
         return [size, "exact", f"{pairs.pairs:,} of at most {counted(most, 'pair')} ({format_size(self._memory())})"]
 
@@ -215,48 +270,78 @@ class Cube(ColumnSketch):
 
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
-        return kind.geometry.array_shapes(), rowform.shapes(kind.geometry)
+        forms = kind.geometry.array_shapes(), rowform.shapes(kind.geometry)
+        tallied = [{**form, **tally.shapes(kind.geometry)} for form in forms]
+        del tallied[1]["tallyhosts"]  # The rows form lists its hosts.
+        return *forms, *tallied, pairform.shapes(kind.geometry)
 
     @classmethod
     def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
         listed = rowform.memory_of(sides, kind.geometry) if "rows" in sides else 0
-        return int(kind.geometry.memory) + listed
+        return int(kind.geometry.memory) + listed + tally.BYTES_PER_HOST * sides.get("tallypeers", [0])[0]
+
+    def _memory(self) -> int:
+        return super()._memory() + (0 if self._tallies is None else self._tallies.memory)
 
     def _file_arrays(self) -> Arrays:
         pairs = self._pairs()
-        rows = None if pairs is None else encode(gather(pairs, self.geometry, self.key), self.geometry, self.key)
-        return self._arrays() if rows is None else rows
+        if pairs is None:
+            return self._arrays() | ({} if self._tallies is None else self._tallies.arrays())
+        gathered = gather(pairs, self.geometry, self.key)
+        return encode(gathered, self.geometry, self.key) | tally.beside_rows(gathered)
+
+    def _pair_arrays(self) -> Arrays:
+        pairs = self._pairs()
+        return self._file_arrays() if pairs is None else pairform.encode(pairs, self.geometry)
 
     def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
-        return rowform.empty_arrays(sides, self.geometry) if "rows" in sides else super()._buffers(sides)
+        return _empty_arrays(sides, self.geometry) | (super()._buffers(sides) if "bits" in sides else {})
 
     def _load_arrays(self, arrays: Arrays) -> None:
-        if "rows" in arrays:
+        if "pairs" in arrays:
+            pairs = pairform.decode(arrays, self.geometry, self.key)
+            self._starts_exact = True
+            self.engine, self._tallies = self._make_engine(), None
+            self.engine.update_batches([pairs])
+            return
+        content, tallies = _read(arrays, self.geometry, self.threads)
+        if content is not None:
             dense = CpuCube(Plan(self.geometry, self.key, self.threads, self.tuning))
-            dense.merge_rows(rowform.decode(arrays, self.geometry, self.threads))
+            dense.merge_rows(content)
             if isinstance(self.engine, CpuCube):
-                self.engine = dense
+                self.engine, self._tallies = dense, tallies
                 return
             arrays = dense.arrays()
         super()._load_arrays(arrays)
+        self._tallies = tallies
 
     def _merger(self, arrays: Arrays) -> Callable[[], None]:
-        content = rowform.decode(arrays, self.geometry, self.threads)
+        content, tallies = _read(arrays, self.geometry, self.threads)
         dense = self.engine.dense if isinstance(self.engine, Stages) else self.engine
         assert isinstance(dense, CpuCube)  # Only these have block takers.
-        return lambda: dense.merge_rows(content)
+
+        def merge() -> None:
+            if content is not None:
+                dense.merge_rows(content)
+            self._tallies = None if self._tallies is None or tallies is None else self._tallies.united(tallies)
+
+        return merge
 
     @classmethod
     def _stored_hosts(
         cls, kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
-    ) -> StoredColumns:
-        if "rows" in sides:
-            return StoredRows(cls, kind, secret, hosts, sides)
+    ) -> StoredColumns | None:
+        if "pairs" in sides:
+            return None
+        if "rows" in sides or "tallies" in sides:
+            return StoredCube(cls, kind, secret, hosts, sides)
         return super()._stored_hosts(kind, secret, hosts, sides)
 
     @classmethod
     def _shown_hosts(cls, kind: Kind, secret: bytes, names: Collection[str], read: Read) -> Words | None:
-        if "rows" in names:
+        if "pairs" in names:
+            mangled = pairform.hosts_of(read("pairs"))
+        elif "rows" in names:
             mangled, _ = rowform.decode_hosts(read("counts"), read("hosts"), kind.geometry)
         else:
             mangled = labelled_hosts(read("labels"))
@@ -264,11 +349,28 @@ class Cube(ColumnSketch):
 
     # Merging and copying
 
+    def _known(self) -> Tallies | None:
+        pairs = self._pairs()
+        if pairs is None or not pairs.pairs:
+            return self._tallies if pairs is None else Tallies(self.geometry)
+        return Tallies.of(gather(pairs, self.geometry, self.key), self.geometry)
+
+    def _tallies_with(self, other: Self) -> Tallies | None:
+        """Return the tallies of the union. Two cubes that have their pairs need none: they stay exact, or overflow."""
+        dense = [cube for cube in (self, other) if cube._pairs() is None]
+        if not dense or any(cube._tallies is None for cube in dense):
+            return None
+        mine, theirs = self._known(), other._known()
+        return None if mine is None or theirs is None else mine.united(theirs)
+
     def _merge(self, other: Self) -> None:
+        tallies = self._tallies_with(other)
+        self._tallies = None  # in case that the merge is interrupted
         if isinstance(self.engine, Stages):
             self.engine.merge(other.engine)
         else:
             merge_dense(self.engine, other.engine)
+        self._tallies = tallies
 
     def _copy(self) -> Self:
         if isinstance(self.engine, Stages):
@@ -277,7 +379,8 @@ class Cube(ColumnSketch):
 
     def _united(self, other: Self) -> Self:
         if isinstance(self.engine, Stages):
-            return self._with_state({**state_of(self), "engine": self.engine.united(other.engine)})
+            whole = {"engine": self.engine.united(other.engine), "_tallies": self._tallies_with(other)}
+            return self._with_state({**state_of(self), **whole})
         return super()._united(other)
 
     # Estimates
@@ -342,19 +445,33 @@ def search_for(threshold: float, geometry: Geometry) -> Search:
     return Search(zero_limit(geometry.column_bits, written), max(competing, wanted), elsewhere, *numbers)
 
 
-class StoredRows(StoredColumns):
-    """Estimates some hosts of a cube in a file that lists rows of hosts. One slice of bits per thread is in memory."""
+def _empty_arrays(sides: Mapping[str, Sequence[int]], geometry: Geometry) -> Arrays:
+    """Return arrays for all of a file but bits and labels."""
+    known = rowform.shapes(geometry) | tally.shapes(geometry) | pairform.shapes(geometry)
+    return {name: np.zeros(sides[name], shape.dtype) for name, shape in known.items() if name in sides}
+
+
+def _read(arrays: Arrays, geometry: Geometry, threads: int) -> tuple[rowform.HostRows | None, Tallies | None]:
+    """Return the rows and tallies of a file, if it has them. Raise ArrayError, which names the array."""
+    content = rowform.decode(arrays, geometry, threads) if "rows" in arrays else None
+    return content, Tallies.read(arrays, content, geometry)
+
+
+class StoredCube(StoredColumns):
+    """Estimates some hosts of a cube in a file with rows of hosts, or tallies. Of bits, it makes a slice per thread."""
 
     def __init__(
         self, detector: type[Cube], kind: Kind, secret: bytes, hosts: Addresses, sides: Mapping[str, Sequence[int]]
     ) -> None:
         super().__init__(detector, kind, secret, hosts)
-        self._arrays = rowform.empty_arrays(sides, kind.geometry)
-        self.takers = {name: block_writer(array) for name, array in self._arrays.items()}
+        self._arrays = _empty_arrays(sides, kind.geometry)
+        bits = self.takers if "bits" in sides else {}
+        self.takers = {**bits, **{name: block_writer(array) for name, array in self._arrays.items()}}
 
     def answer(self) -> SuperHosts:
         """Return the numbers of peers, in the order in which the caller named the hosts. Raise ArrayError."""
         threads = thread_count()
-        content = rowform.decode(self._arrays, self.geometry, threads)
-        rowform.pass_slices(content, self.take_columns, self.geometry, self.key, threads)
+        content, self._sketch._tallies = _read(self._arrays, self.geometry, threads)
+        if content is not None and not self._sketch._tallies:
+            rowform.pass_slices(content, self.take_columns, self.geometry, self.key, threads)
         return super().answer()

@@ -23,7 +23,6 @@ which leaves the rows of each host in order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -31,9 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from superhosts.core.device import run_parallel, split_evenly
-from superhosts.core.hashing import MASK32, Key, column_draw, fold, pair_hash
+from superhosts.core.hashing import MASK32, MASK64, Key, column_draw, fold, pair_hash
 from superhosts.core.text import counted
-from superhosts.cubefile.container import BLOCK as FILE_BLOCK
 from superhosts.cubefile.header import ArrayError
 from superhosts.detectors.cube.addressing import (
     LINE_WORDS,
@@ -89,8 +87,9 @@ class HostRows(NamedTuple):
 def decode_hosts(stored_counts: NDArray[Any], stored: NDArray[Any], geometry: Geometry) -> tuple[Words, Numbers]:
     """Return the mangled hosts (high, low) and where the rows of each begin, then of all end. Raise ArrayError."""
     counts, sizes = stored_counts.astype(np.int64)
-    if len(counts) and not (counts[0] >= 1 and (np.diff(counts) > 0).all() and counts[-1] <= geometry.rows):
-        raise ArrayError("counts", f"must be numbers of rows from 1 to {geometry.rows}, in ascending order")
+    least = 0 if geometry.sample_bits else 1  # No pair of a host may be among those that are written.
+    if len(counts) and not (counts[0] >= least and (np.diff(counts) > 0).all() and counts[-1] <= geometry.rows):
+        raise ArrayError("counts", f"must be numbers of rows from {least} to {geometry.rows}, in ascending order")
     if (sizes < 1).any() or sizes.sum() != stored.shape[1]:
         grouped = f"{counted(sizes.sum(), 'host')} in groups of at least one"
         raise ArrayError("counts", f"{grouped}, but array hosts has {stored.shape[1]:,}")
@@ -311,12 +310,7 @@ def memory_of(sides: Mapping[str, Any], geometry: Geometry) -> int:
     return int(rows + marks + 8 * sides["counts"][1] + BYTES_PER_HOST * sides["hosts"][1])
 
 
-def empty_arrays(sides: Mapping[str, Any], geometry: Geometry) -> Arrays:
-    return {name: np.zeros(sides[name], shape.dtype) for name, shape in shapes(geometry).items()}
-
-
 GIANT = 1 << 31  # mark of a row that giant columns have, too
-ARRAY_OVERHEAD = 66  # bytes of a small array in a file besides its content: its line of the header, and frames
 
 
 class Gathered(NamedTuple):
@@ -324,12 +318,14 @@ class Gathered(NamedTuple):
     counts: Numbers  # rows of each host
     rows: NDArray[np.uint32]  # of all hosts, ascending within each; GIANT marks those of giant columns
     best: NDArray[np.uint32]  # (hosts, arrays): the highest priority of each host's pairs; 0 if none competes
+    peers: NDArray[np.uint32]  # of each host
+    identity: int  # of the set of pairs: the sum of their hashes
 
 
 def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
     """Return the hosts of a set of pairs, ordered by the number of their rows and then by host. The set is drained."""
-    best = np.empty((0, geometry.arrays), np.uint32)
-    found = [Gathered(np.empty((0, 2), np.uint64), np.empty(0, np.int64), np.empty(0, np.uint32), best)]
+    best, no_rows = np.empty((0, geometry.arrays), np.uint32), np.empty(0, np.uint32)
+    found = [Gathered(np.empty((0, 2), np.uint64), np.empty(0, np.int64), no_rows, best, no_rows, 0)]
 
     def take(portion: Portion) -> None:
         hosts, peers = unpack_all(portion)
@@ -337,25 +333,31 @@ def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
         found.append(Gathered(*gather_pairs(hosts, peers, index, geometry, key, HOST_MULTIPLIER)))
 
     pairs.pass_to(take, pairs.bins.threads)
-    whole = Gathered(*(np.concatenate(each) for each in zip(*found, strict=True)))
+    *columns, identities = zip(*found, strict=True)
+    hosts, counts, marked, best, peers = map(np.concatenate, columns)
     found.clear()
-    order = np.lexsort((whole.hosts[:, 1], whole.hosts[:, 0], whole.counts))
-    rows = np.empty_like(whole.rows)
-    reorder_rows(order, whole.counts, np.cumsum(whole.counts) - whole.counts, whole.rows, rows)
-    return Gathered(whole.hosts[order], whole.counts[order], rows, whole.best[order])
+    order = np.lexsort((hosts[:, 1], hosts[:, 0], counts))
+    rows = np.empty_like(marked)
+    reorder_rows(order, counts, np.cumsum(counts) - counts, marked, rows)
+    identity = sum(map(int, identities)) & MASK64
+    return Gathered(hosts[order], counts[order], rows, best[order], peers[order], identity)
 
 
 @compiled
 def gather_pairs(
     hosts: Words, peers: Words, index: NDArray[np.int32], geometry: Geometry, key: Key, multiplier: Any
-) -> tuple[Words, Numbers, NDArray[np.uint32], NDArray[np.uint32]]:
+) -> tuple[Words, Numbers, NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32], np.uint64]:
     """Return the fields of `Gathered` for some pairs. `index` is a table of zeros, at least twice as large.
 
     The multiplier distributes hosts over it.
 
     The memory of the pairs is overwritten: a host moves to its number, a peer becomes (number of the host, row).
     """
-    best = np.zeros((64, geometry.arrays), np.uint32)
+    best, counted_peers, identity = (
+        np.zeros((64, geometry.arrays), np.uint32),
+        np.zeros(len(peers), np.uint32),
+        np.uint64(0),
+    )
     hashes, numbers = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.int64)
     chosen = np.empty(BLOCK, np.int64)
     shift, mask = cache_shift(len(index)), len(index) - 1
@@ -367,8 +369,6 @@ def gather_pairs(
             hashes[i] = np.uint64(pair_hash(folded, peers[start + i], key))
         kept = 0
         for i in range(size):
-            if not is_sampled(hashes[i], geometry):
-                continue
             high, low = hosts[start + i, 0], hosts[start + i, 1]
             place = np.int64((low * multiplier) >> shift)
             while index[place] and (hosts[index[place] - 1, 1] != low or hosts[index[place] - 1, 0] != high):
@@ -377,8 +377,11 @@ def gather_pairs(
                 hosts[known, 0], hosts[known, 1] = high, low
                 known += 1
                 index[place] = known
-            hashes[kept], numbers[kept] = hashes[i], index[place] - 1
-            kept += 1
+            identity += hashes[i]
+            counted_peers[index[place] - 1] += np.uint32(1)
+            if is_sampled(hashes[i], geometry):
+                hashes[kept], numbers[kept] = hashes[i], index[place] - 1
+                kept += 1
         while known > len(best):
             best = np.concatenate((best, np.zeros_like(best)))
         _keep_best(hashes[:kept], numbers, chosen, best, geometry, key)
@@ -387,7 +390,7 @@ def gather_pairs(
             peers[count] = np.uint64(numbers[i]) << np.uint64(32) | mark | np.uint64(row_of(hashes[i], geometry))
             count += 1
     rows, counts = _order(peers[:count], known, geometry)
-    return hosts[:known].copy(), counts, rows, best[:known].copy()
+    return hosts[:known].copy(), counts, rows, best[:known].copy(), counted_peers[:known].copy(), identity
 
 
 @compiled
@@ -456,14 +459,12 @@ def reorder_rows(
             place += 1
 
 
-def encode(gathered: Gathered, geometry: Geometry, key: Key) -> Arrays | None:
-    """Return the arrays of the rows form; None if a file of bits and labels would probably be smaller."""
-    hosts, counts, marked, best = gathered
+def encode(gathered: Gathered, geometry: Geometry, key: Key) -> Arrays:
+    """Return the arrays of the rows form."""
+    hosts, counts, marked, best = gathered[:4]
     types = {name: shape.dtype for name, shape in shapes(geometry).items()}
     numbers, sizes = np.unique(counts, return_counts=True)
-    wins, columns = find_winners(hosts, best, geometry, key), column_loads(hosts, counts, geometry, key)
-    if _size(gathered, wins, geometry) > _size_of_bits(columns, np.count_nonzero(wins), geometry):
-        return None
+    wins = find_winners(hosts, best, geometry, key)
     rows = np.empty(len(marked), types["rows"])
     giants = np.zeros(-(-len(marked) // 64) if geometry.giants else 0, np.uint64)
     row_differences(counts, marked, rows, giants)
@@ -475,41 +476,6 @@ def encode(gathered: Gathered, geometry: Geometry, key: Key) -> Arrays | None:
         "winners": np.packbits(wins, axis=1, bitorder="little")[:, 0],
         "priorities": ~best[wins],
     }
-
-
-def _size(gathered: Gathered, wins: NDArray[np.bool_], geometry: Geometry) -> float:
-    """Return the bytes that the rows form takes in a file, a little too many."""
-    hosts, won = len(gathered.hosts), int(np.count_nonzero(wins))
-    rows = _entropy(geometry.rows, gathered.counts)
-    names = hosts * (geometry.key_bits + 3 - math.log2(max(hosts, 1)))
-    labels = 32 * won + _entropy(max(wins.size, 1), np.array([won]))
-    giants = len(gathered.rows) / 8 if geometry.giants else 0
-    return 1.06 * (rows + names + labels + giants) / 8 + 6 * ARRAY_OVERHEAD
-
-
-def _size_of_bits(columns: Numbers, labels: int, geometry: Geometry) -> float:
-    """Return the bytes that bits and labels take in a file, a little too few."""
-    filled = geometry.rows * -np.expm1(-columns / geometry.rows)
-    blocks = geometry.total_columns * geometry.rows / 8 / FILE_BLOCK
-    return _entropy(geometry.rows, np.rint(filled)) / 8 + 7 * geometry.limbs * labels + 20 * blocks + 2 * ARRAY_OVERHEAD
-
-
-def _entropy(size: int, chosen: NDArray[Any]) -> float:
-    values, times = np.unique(chosen, return_counts=True)
-    bits = 0.0
-    for value, number in zip(values.tolist(), times.tolist(), strict=True):
-        bits += number * (math.lgamma(size + 1) - math.lgamma(value + 1) - math.lgamma(size - value + 1)) / math.log(2)
-    return bits
-
-
-@compiled
-def column_loads(hosts: Words, counts: Numbers, geometry: Geometry, key: Key) -> Numbers:
-    loads = np.zeros((geometry.arrays * geometry.columns) << geometry.slice_bits, np.int64)
-    for i in range(len(hosts)):
-        folded = fold(hosts[i, 0], hosts[i, 1], key)
-        for array in range(geometry.arrays):
-            loads[np.int64(column_of(folded, hosts[i, 1], array, column_draw(array, key), geometry))] += counts[i]
-    return loads
 
 
 @compiled

@@ -135,7 +135,7 @@ class Rival(Detector):
         rows.format = self.format  # Hosts may be prefixes.
         return rows
 
-    def _written(self, part: Part) -> NoReturn:
+    def _written(self, part: Part, *, pairs: bool = False) -> NoReturn:
         raise UsageError(f"{self.name} has no files: only {', '.join(DETECTORS)} can be saved")
 
 
