@@ -227,7 +227,7 @@ def test_text_keys_have_exact_numbers_again() -> None:
 
 
 FAULTS = {
-    "descending": ("tallies", lambda a: a[:, ::-1], "tallies: must be in ascending order"),
+    "descending": ("tallies", lambda a: a[:, ::-1], "tallies: must be at most 10,000, in ascending order"),
     "an empty one": ("tallies", lambda a: a * np.array([[1], [0]], np.uint64), "tallies: must have 49 hosts in all"),
     "too many": ("tallies", lambda a: a + np.array([[0], [1]], np.uint64), "tallies: must have 49 hosts in all"),
     "huge": ("tallies", lambda a: a | np.array([[0], [1 << 63]], np.uint64), "tallies: must have 49 hosts in all"),

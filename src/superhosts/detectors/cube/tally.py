@@ -3,8 +3,8 @@
 A file of an exact cube has a tally: its hosts, and the number of peers of each. A union has the tallies of all its
 members. A host of one tally has as many peers as it says; one of several has at least the largest of its numbers and at
 most their sum. Tallies are known by the identity of their set of pairs, so to unite them is commutative, associative
-and idempotent. A union with a cube that has none, or with more hosts than an exact cube may have pairs, has none: it
-estimates.
+and idempotent. A union with a cube that has none, of too many tallies, or with more hosts than an exact cube may have
+pairs, has none: it estimates.
 
     tallies     (2, n)      identity of each tally, ascending, and its number of hosts
     tallyhosts  (words, n)  mangled hosts, ascending in each tally, stored as in the rows form, which has its own
@@ -23,16 +23,18 @@ from numpy.typing import NDArray
 from superhosts.core.pairs import Addresses, as_words, words_to_column
 from superhosts.core.text import counted
 from superhosts.cubefile.header import ArrayError
-from superhosts.detectors.cube import rowform
 from superhosts.detectors.cube.geometry import Geometry
+from superhosts.detectors.cube.rowform import Gathered, HostRows, add_differences, host_differences
+from superhosts.detectors.cube.rowform import shapes as row_shapes
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Words
 
 Numbers = NDArray[np.int64]
+MOST = 10_000  # tallies of a union: each further one takes longer to add
 BYTES_PER_HOST = 64  # upper bound of the memory for a host of a tally, while it is read
 
 
 def shapes(geometry: Geometry) -> dict[str, ArrayShape]:
-    hosts = rowform.shapes(geometry)["hosts"]
+    hosts = row_shapes(geometry)["hosts"]
     return {"tallies": ArrayShape((2, None)), "tallyhosts": hosts, "tallypeers": ArrayShape((None,), "<u4")}
 
 
@@ -56,7 +58,7 @@ class Tallies:
         self._geometry, self._members = geometry, members or {}  # by identity
 
     @classmethod
-    def of(cls, gathered: rowform.Gathered, geometry: Geometry) -> Tallies:
+    def of(cls, gathered: Gathered, geometry: Geometry) -> Tallies:
         tally = _tally(words_to_column(gathered.hosts, geometry.key_bits), gathered.peers)
         return cls(geometry, {gathered.identity: tally} if len(tally.peers) else {})
 
@@ -70,7 +72,8 @@ class Tallies:
     def united(self, other: Tallies) -> Tallies | None:
         members = {**self._members, **other._members}
         hosts = sum(len(tally.peers) for tally in members.values())
-        return Tallies(self._geometry, members) if hosts <= self._geometry.exact_pairs else None
+        fits = len(members) <= MOST and hosts <= self._geometry.exact_pairs
+        return Tallies(self._geometry, members) if fits else None
 
     @cached_property
     def bounds(self) -> Bounds:
@@ -120,7 +123,7 @@ class Tallies:
         identities = sorted(self._members)
         sizes = np.array([len(self._members[each].peers) for each in identities], np.int64)
         shape = shapes(self._geometry)["tallyhosts"]
-        stored = rowform.host_differences(as_words(hosts), sizes)
+        stored = host_differences(as_words(hosts), sizes)
         return {
             "tallies": np.stack([np.array(identities, np.uint64), sizes.astype(np.uint64)]),
             "tallyhosts": stored[0 if shape.sides[0] == 2 else 1 :].astype(shape.dtype),
@@ -128,15 +131,13 @@ class Tallies:
         }
 
     @classmethod
-    def read(
-        cls, arrays: Mapping[str, NDArray[Any]], rows: rowform.HostRows | None, geometry: Geometry
-    ) -> Tallies | None:
+    def read(cls, arrays: Mapping[str, NDArray[Any]], rows: HostRows | None, geometry: Geometry) -> Tallies | None:
         """Return the tallies of a file, with `rows` if it has any; None if it has none. Raise ArrayError."""
         if "tallies" not in arrays:
             return None
         (identities, sizes), peers = arrays["tallies"], arrays["tallypeers"].astype(np.int64)
-        if (identities[1:] <= identities[:-1]).any():
-            raise ArrayError("tallies", "must be in ascending order")
+        if len(identities) > MOST or (identities[1:] <= identities[:-1]).any():
+            raise ArrayError("tallies", f"must be at most {MOST:,}, in ascending order")
         if (sizes < 1).any() or (sizes > len(peers)).any() or sizes.sum() != len(peers):
             raise ArrayError("tallies", f"must have {counted(len(peers), 'host')} in all, at least one in each")
         if rows is not None:
@@ -149,7 +150,7 @@ class Tallies:
             stored = arrays["tallyhosts"]
             if stored.shape[1] != len(peers):
                 raise ArrayError("tallyhosts", f"has {counted(stored.shape[1], 'host')}, must have {len(peers):,}")
-            wrong = rowform.add_differences(stored, sizes.astype(np.int64), geometry.key_bits, hosts)
+            wrong = add_differences(stored, sizes.astype(np.int64), geometry.key_bits, hosts)
             if wrong >= 0:
                 raise ArrayError("tallyhosts", f"host {wrong} has more than {geometry.key_bits} bits")
         ends = np.cumsum(sizes).astype(np.int64)
@@ -162,7 +163,7 @@ class Tallies:
         return cls(geometry, {identity: _tally(hosts, peers) for identity, hosts, peers in spans})
 
 
-def beside_rows(gathered: rowform.Gathered) -> Arrays:
+def beside_rows(gathered: Gathered) -> Arrays:
     """Return the arrays of the tally in a file with rows."""
     tallies = np.array([[gathered.identity], [len(gathered.hosts)]], np.uint64)
     return {
