@@ -34,11 +34,15 @@ def column(numbers: Any, bits: int) -> Any:
     )
 
 
+def peers_of(host: int, first: int) -> int:
+    return 3 * host + first
+
+
 def cube_of(first: int, last: int, bits: int = 32, sizes: str = "default", **options: Any) -> sh.Cube:
-    """Return a cube of hosts `first` to `last`, each with three times as many peers as its number, and one more."""
+    """Return a cube of hosts `first` to `last`, each with `peers_of` peers."""
     cube = sh.Cube(geometry=GEOMETRIES[sizes]._replace(key_bits=bits), device="cpu", **options)
-    hosts = np.concatenate([np.full(3 * host + 1, host) for host in range(first, last)])
-    peers = np.concatenate([np.arange(3 * host + 1) + 1000 * first for host in range(first, last)])
+    hosts = np.concatenate([np.full(peers_of(host, first), host) for host in range(first, last)])
+    peers = np.concatenate([np.arange(peers_of(host, first)) + 1000 * first for host in range(first, last)])
     cube.update(column(hosts, bits), peers.astype(np.uint32))
     return cube
 
@@ -108,7 +112,7 @@ def test_a_pickle_goes_on_exactly(bits: int) -> None:
     assert pickle.dumps(read) == pickle.dumps(cube) == pickle.dumps(cube.copy())
     if bits < 128:
         sketch = pickle.loads(pickle.dumps(sh.Sketch.of(cube)))
-        other = cube_of(35, 45, bits)
+        other = cube_of(2, 5, bits)
         assert sketch.merge(sh.Sketch.of(other)).top(5) == sh.Sketch.of(cube | other).top(5)
         assert sketch.top(1)[0].exact
     assert b"0/pairs" in cube.to_bytes(pairs=True)
@@ -158,13 +162,13 @@ def test_a_union_keeps_the_numbers_of_hosts_of_one_member_and_bounds_those_of_se
     assert whole == reduce(or_, [cube_of(*span, bits, exact=False) for span in ((1, 30), (20, 40), (25, 50))])
     asked = column(range(60), bits)
     for number, row in enumerate(whole.estimate_many(asked)):
-        owners = sum(number in span for span in (range(1, 30), range(20, 40), range(25, 50)))
-        own = 3 * number + 1
-        assert row.exact == (owners < 2)
+        spans = (range(1, 30), range(20, 40), range(25, 50))
+        known = [peers_of(number, span.start) for span in spans if number in span]
+        assert row.exact == (len(known) < 2)
         if row.exact:
-            assert row.peers == row.peers_low == row.peers_high == own * owners
+            assert row.peers == row.peers_low == row.peers_high == sum(known)
         else:
-            assert own <= row.peers_low <= row.peers <= row.peers_high <= own * owners
+            assert max(known) <= row.peers_low <= row.peers <= row.peers_high <= sum(known)
     assert [row.peers for row in whole.top(3)] == sorted((row.peers for row in whole.super_hosts(1)), reverse=True)[:3]
     assert {str(row.host) for row in whole.super_hosts(100)} == {
         str(row.host) for row in whole.estimate_many(asked) if row.peers_low > 0 and row.peers >= 99.5
@@ -177,6 +181,19 @@ def test_a_union_keeps_the_numbers_of_hosts_of_one_member_and_bounds_those_of_se
     sh.Sketch.of(whole).save(tmp_path / "whole.cube")
     (part,) = sh.load(tmp_path / "whole.cube").parts
     assert list(estimate_in_file(tmp_path / "whole.cube", {part: asked})[part]) == list(whole.estimate_many(asked))
+
+
+def test_a_host_has_at_least_its_largest_number() -> None:
+    """All peers of one member are those of the other, so estimates without bounds are as often too low as too high."""
+    members = []
+    for size in (80, 90):
+        cube = sh.Cube(geometry=GEOMETRIES["default"], device="cpu")
+        cube.update(np.repeat(np.arange(30, dtype=np.uint32), size), np.tile(np.arange(size, dtype=np.uint32), 30))
+        members.append(sh.Cube.from_bytes(cube.to_bytes()))
+    found = (members[0] | members[1]).super_hosts(90)
+    assert len(found) == 30
+    assert min(found.peers_low) == 90
+    assert not found.exact.any()
 
 
 def test_a_cube_with_its_pairs_brings_its_tally_into_a_union() -> None:
