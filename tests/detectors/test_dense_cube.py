@@ -128,6 +128,7 @@ def test_a_sample_of_the_pairs_gives_unbiased_numbers_and_honest_intervals(bits:
 def test_a_sample_moves_the_most_peers_that_can_be_measured(giants: int, most: int) -> None:
     """64 rows are full near 64·ln 64 = 266.17 peers; one in 4 pairs is written, one in 256 to giant columns."""
     cube = Cube(geometry=Geometry(32, 0, 2, 6, 8, 1, 0, giants=giants, sample_bits=2), device="cpu", exact=False)
+    cube.update([1], [1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         cube.super_hosts(most)

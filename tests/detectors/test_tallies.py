@@ -235,6 +235,31 @@ def test_a_union_of_more_hosts_than_a_cube_counts_estimates() -> None:
     assert reduce(or_, members).to_bytes() == ((members[2] | members[1]) | two).to_bytes()
 
 
+def test_an_empty_cube_is_known_to_be_empty(tmp_path: Path) -> None:
+    sizes, one = GEOMETRIES["default"], sh.Cube.from_bytes(cube_of(1, 30).to_bytes())
+    exact, dense = (sh.Cube(geometry=sizes, device="cpu", exact=exact) for exact in (True, False))
+    cleared = sh.Cube.from_bytes(one.to_bytes())
+    cleared.clear()
+    for empty in (exact, dense, cleared):
+        for each in (empty, sh.Cube.from_bytes(empty.to_bytes()), empty | sh.Cube.from_bytes(empty.to_bytes())):
+            assert (each.exact_count(), each.least_listed, each.estimate(5).exact, len(each.top(3))) == (0, 1, True, 0)
+            each.update([], [])
+            each.update_many([])
+            assert (one | each).to_bytes() == (each | one).to_bytes() == (dense | one).to_bytes()
+            assert (one | each).top(100) == one.top(100)
+
+
+def test_forged_tallies_of_one_identity_take_the_numbers_away(tmp_path: Path) -> None:
+    one, two = (sh.Cube.from_bytes(cube_of(*span).to_bytes()) for span in ((1, 30), (20, 40)))
+    written = (one | two)._written(sh.Part(4))
+    peers = written.arrays["tallypeers"] + np.uint32(1)
+    parts = [written._replace(arrays={**written.arrays, "tallypeers": peers})]
+    write_parts(tmp_path / "forged.cube", compose_header(parts), parts)
+    forged = sh.Cube.load(tmp_path / "forged.cube")
+    assert (forged | one).to_bytes() == (one | forged).to_bytes()
+    assert (forged | one).exact_count() is None
+
+
 def test_text_keys_have_exact_numbers_again() -> None:
     cube = sh.Cube("1MiB", keys="text", device="cpu")
     cube.update(["ann"] * 300 + ["bob"] * 20, [f"peer {number}" for number in range(320)])

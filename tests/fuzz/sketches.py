@@ -41,24 +41,33 @@ MOST = "64MiB"
 
 @cache
 def bases() -> list[bytes]:
-    """Return a small sketch of every detector, one of a dense cube, and one of two families."""
+    """Return a small sketch of every detector, and others of cubes: two exact ones, pairs, dense, of two families."""
     with fresh_folder() as folder:
         path = folder / "base"
-        others = [_saved(path, "cube", exact=False), _saved(path, "cube", family=6)]
+        one, two = _saved(path, "cube"), _saved(path, "cube", first=3)
+        union = Sketch.from_bytes(one).merge(Sketch.from_bytes(two)).to_bytes()
+        pairs = _sketch("cube").to_bytes(pairs=True)
+        others = [union, pairs, _saved(path, "cube", exact=False), _saved(path, "cube", family=6)]
         return [_saved(path, name) for name in DETECTORS] + others
 
 
-def _saved(path: Path, detector: str, family: int = 4, exact: bool | None = None) -> bytes:
+def _saved(path: Path, detector: str, **options: Any) -> bytes:
+    _sketch(detector, **options).save(path)
+    return path.read_bytes()
+
+
+def _sketch(detector: str, family: int = 4, exact: bool | None = None, first: int = 0) -> Sketch:
     memory = {} if detector == "exact" else {"memory": LEAST.get(detector, "64KiB")}
     settings = Settings(detector=detector, device="cpu", threads=1, exact=exact, **memory)
     sketch = Sketch(settings.make_detector, window=WINDOW, site="ams")
     for part in {Part(), Part(family)}:
-        hosts = np.where(np.arange(300) % 7, 7, np.arange(300) % 5).astype(np.uint32 if part.family == 4 else np.uint64)
+        hosts = np.where(np.arange(300) % 7, 7, first + np.arange(300) % 5).astype(
+            np.uint32 if part.family == 4 else np.uint64
+        )
         peers = np.arange(300, dtype=np.uint32)
         sketch.part(part).update(hosts, peers if part.family == 4 else np.stack([peers, peers], 1).astype(np.uint64))
         sketch.entries.append({"site": "ams", "start": WINDOW.start, "end": WINDOW.end, **part._asdict(), "pairs": 300})
-    sketch.save(path)
-    return path.read_bytes()
+    return sketch
 
 
 def blocks_of(data: bytes) -> list[tuple[int, bytes]]:
@@ -90,7 +99,7 @@ def change_raw(base: int, edits: list[Edit]) -> bytes:
 def sketches_like(*chosen: int) -> st.SearchStrategy[bytes]:
     """Return changed sketches; of all bases, or of chosen ones."""
     # Some of the others are large.
-    base = st.sampled_from(chosen or (*[0, -1, -2] * len(DETECTORS), *range(len(DETECTORS))))
+    base = st.sampled_from(chosen or (*[0, -1, -2, -3, -4] * len(DETECTORS), *range(len(DETECTORS))))
     headers = st.builds(change, base, json_edits, st.just(0), st.none(), st.just([]))
     coding = st.none() | st.integers(0, 3)
     bodies = st.builds(change, base, st.just([]) | json_edits, st.integers(0, 11), coding, edits)
@@ -125,9 +134,9 @@ def sketches(data: bytes) -> None:
         assert merged is not None
         assert content(merged) == content(loaded)
         read_header(path)
-        ask(loaded)
         loaded.save(folder / "again.cube")
         again = sh.load(folder / "again.cube")
+        assert ask(loaded) == ask(merged) == ask(again)
         assert content(again) == content(loaded)
         assert (again.window, again.sites) == (loaded.window, loaded.sites)
         for base in bases()[:1]:
@@ -137,12 +146,14 @@ def sketches(data: bytes) -> None:
                 whole.merge_file(path)
 
 
-def ask(sketch: Sketch) -> None:
+def ask(sketch: Sketch) -> list[str]:
+    answers: list[str] = []
     questions = (lambda: sketch.super_hosts(8), lambda: sketch.top(3), lambda: sketch.estimate("0.0.0.7"))
     for question in questions:
         with warnings.catch_warnings(), contextlib.suppress(UsageError):  # not every detector answers all of them
             warnings.simplefilter("ignore")
-            json.dumps(make_rows(sketch.window, question()))
+            answers.append(json.dumps(make_rows(sketch.window, question())))
+    return answers
 
 
 def run_command(*arguments: object) -> tuple[int, str]:

@@ -129,8 +129,8 @@ QUIET = flag(short="-q").about("""Write no progress and no summary, but errors, 
 REFRESH = setting("DURATION", "3s", offers=("1s", "3s", "10s")).about("""How often the hosts of the open window are
     looked for.""")
 SAVE = opt("DIR").about("""Save the sketch of every window to DIR. It is merged into a sketch of the same window and
-    site that is there, and a line says so; one that was made with other options is left as it is. Saved cubes are asked
-    by estimate, even where the window was counted exactly.""")
+    site that is there, and a line says so; one that was made with other options is left as it is. The sketch
+    of a window that was counted exactly has the exact numbers.""")
 SEED = opt("NUMBER", 1).about("The same seed gives the same traffic.")
 SITE = opt("NAME", "local").about("Name of this site, kept in its sketches; unique in a fleet.")
 SLIDE = opt("DURATION", check=parse_duration, shown="the window, which means that windows do not overlap").about("""From
@@ -259,8 +259,7 @@ class FleetCubeOptions(CubeOptions, panel="Detector"):
 class WantedOptions(Options, panel="Results"):
     threshold: float | None = THRESHOLD(default=None, shown=f"{defaults.THRESHOLD}; none with --top")
     top: int | None = opt("K", short="-n").about("""Only the K hosts with the most peers. Without --threshold they may
-        have few: 1 in windows that are counted exactly, down to about 16 in others, and the title says so; saved cubes
-        are asked by estimate.""")
+        have few: 1 in windows that are counted exactly, down to about 16 in others, and the title says so.""")
 
 
 class ScanWantedOptions(WantedOptions, panel="Results"):

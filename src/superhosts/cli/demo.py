@@ -156,7 +156,7 @@ def _compare(expected: dict[Window, Any], archive: Path) -> None:
 def demo(options: Demo) -> None:
     folder, super_hosts = options.folder, options.super_hosts
     if options.fleet:
-        check_no_conflict(options, ["exact"], "not with --fleet, where the hub estimates")
+        check_no_conflict(options, ["exact"], "not with --fleet, whose sketches hold no pairs")
     with os_errors(f"{folder}: cannot be created"):
         folder.mkdir(parents=True, exist_ok=True)
     if options.fleet:

@@ -422,7 +422,7 @@ class Sketch(Storable):
             return self._with_state(copy.deepcopy(state_of(self)))
 
     def __eq__(self, other: object) -> bool:
-        """Return True if the other would be saved with the same content."""
+        """Return True if the other has the same notes and evidence, and detectors that are equal."""
         if self is other:
             return True
         if not isinstance(other, Sketch):

@@ -125,20 +125,20 @@ class Question(NamedTuple):
 class PartState(NamedTuple):
     """How full one part of a sketch was. What is not known of its kind or state is None."""
 
-    exact: bool | None = None  # False: it estimates, from bits
+    exact: bool | None = None  # False: it estimates some hosts, from bits
     pairs: int | None = None  # distinct, counted or estimated
-    capacity: float | None = None  # while it is exact: share of the pairs that it can count exactly
+    capacity: float | None = None  # while it has its pairs: share of those that it can count exactly
     fill: float | None = None  # of bits: the share that is set
     saturated: int | None = None  # columns of bits without a zero
 
 
 def state_of(detector: object) -> PartState:
-    """Return how full a detector is. An exact cube is not asked for its bits: making them takes memory."""
-    if isinstance(detector, Cube) and (pairs := detector.exact_count()) is not None:
+    """Return how full a detector is. A cube with its pairs is not asked for its bits: making them takes memory."""
+    if isinstance(detector, Cube) and detector.exact and (pairs := detector.exact_count()) is not None:
         return PartState(True, pairs, pairs / detector.geometry.exact_pairs)
     if isinstance(detector, ColumnSketch):
-        fill = detector.fill()
-        return PartState(False, fill.pairs, None, fill.mean, fill.saturated)
+        fill, is_exact = detector.fill(), isinstance(detector, Cube) and detector.exact_count() is not None
+        return PartState(is_exact, fill.pairs, None, fill.mean, fill.saturated)
     return PartState(exact=True) if isinstance(detector, Exact) else PartState()
 
 

@@ -112,7 +112,7 @@ def test_a_hub_counts_sites_windows_and_alerts(fleet: Fleet) -> None:
     assert found.of("merge_seconds_count") >= WINDOWS - 1
     assert found.of("restore_seconds_count") == found.of("reports_incomplete_total") == WINDOWS - 1
     assert found.of("part_exact", family="4", **INNER) == 1  # The other site is missing.
-    assert 0 < found.of("part_exact_ratio", family="4", **INNER) < 1
+    assert 0 < found.of("part_fill_ratio", family="4", **INNER) < 1
     reported = rows(folder / "found.jsonl")
     assert found.of("last_window_hosts") == sum(row["window_end"] == reported[-1]["window_end"] for row in reported) > 0
     events = rows(folder / "alerts.jsonl")

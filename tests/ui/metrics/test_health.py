@@ -155,7 +155,10 @@ def test_the_state_of_a_part_is_that_of_its_detector() -> None:
     cube.update([1, 1, 1, 2], [5, 6, 6, 5])
     assert state_of(cube) == PartState(True, 3, 3 / cube.geometry.exact_pairs)
     dense = sh.Cube("256KiB", device="cpu", threads=1, exact=False)
-    assert state_of(dense) == PartState(False, 0, None, 0.0, 0)
+    assert state_of(dense) == PartState(True, 0, None, 0.0, 0)  # It is empty.
     dense.update([1, 1, 1, 2], [5, 6, 6, 5])
-    assert state_of(dense)[3] == dense.fill().mean > 0
+    assert state_of(dense) == PartState(False, dense.fill().pairs, None, dense.fill().mean, 0)
+    assert dense.fill().mean > 0
+    read = sh.Cube.from_bytes(cube.to_bytes())
+    assert state_of(read) == PartState(True, 3, None, read.fill().mean, 0)
     assert state_of(sh.Exact()) == PartState(exact=True)

@@ -179,7 +179,7 @@ def test_a_folder_tells_how_full_its_newest_sketch_is(archive: Path) -> None:
     wait_for(lambda: view.board.newest, "a window")
     (part,) = view.sketch()["parts"]
     assert (part["side"], part["exact"]) == ("inner", True)
-    assert 0.0 < part["capacity"] < 1.0
+    assert 0.0 < part["fill"] < 1.0
 
 
 def test_a_window_is_asked_again_when_another_site_adds_to_it(archive: Path) -> None:

@@ -140,18 +140,17 @@ class Cube(ColumnSketch):
 
     @classmethod
     def _arguments_for(cls, kind: Kind) -> dict[str, Any]:
-        return {
-            "geometry": kind.geometry,
-            "keys": kind.format.keys,
-            "exact": False,
-        }  # dense from the start, as files are
+        return {"geometry": kind.geometry, "keys": kind.format.keys, "exact": False}  # without pairs, as files are
 
     # Exact answers
 
     @property
     @locked
     def exact(self) -> bool:
-        """True as long as the cube counts exactly: until more than `geometry.exact_pairs` distinct pairs came."""
+        """True as long as the cube has its pairs: until more than `geometry.exact_pairs` distinct ones came.
+
+        What is read from a file has no pairs, but may know the number of peers of each host (`exact_count`).
+        """
         return self._pairs() is not None
 
     @locked
@@ -160,7 +159,7 @@ class Cube(ColumnSketch):
         pairs = self._pairs()
         if pairs is not None:
             return pairs.pairs
-        return self._tallies.pairs if self._tallies else None
+        return None if self._tallies is None else self._tallies.pairs
 
     @locked
     def densify(self) -> None:
@@ -184,7 +183,8 @@ class Cube(ColumnSketch):
         return SuperHosts.counted(words_to_column(hosts, self.key_bits), peers, self.format)
 
     def _update_many(self, batches: Batches) -> None:
-        self._tallies = None
+        if batches:
+            self._tallies = None
         super()._update_many(batches)
 
     def _clear(self) -> None:
@@ -195,7 +195,7 @@ class Cube(ColumnSketch):
         pairs = self._pairs()
         if pairs is not None:
             return self._counted(*pairs.super_hosts(threshold))
-        if not self._tallies:
+        if self._tallies is None:
             return super()._super_hosts(threshold)
         found = self._tallied(threshold)
         return found.select(found.peers >= threshold - np.where(found.exact, 0, self.slack))
@@ -204,20 +204,20 @@ class Cube(ColumnSketch):
         pairs = self._pairs()
         if pairs is not None:
             return self._counted(*pairs.top(count)).select(slice(0, count))
-        if not self._tallies:
+        if self._tallies is None:
             return super()._top(count)
         low = self._tallies.bounds.low
         least = np.partition(low, len(low) - count)[len(low) - count] if len(low) > count else 0
         return self._tallied(least).select(slice(0, count))
 
     def _least_listed(self) -> float:
-        return super()._least_listed() if self._pairs() is None and not self._tallies else 1
+        return super()._least_listed() if self._pairs() is None and self._tallies is None else 1
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         pairs = self._pairs()
         if pairs is not None:
             return SuperHosts.counted(hosts, pairs.peers_of(self.mangle(hosts)), self.format, sort=False)
-        if not self._tallies:
+        if self._tallies is None:
             return super()._estimate_many(hosts)
         mangled = self.mangle(hosts)
         return self._within(hosts, mangled, *self._tallies.find(mangled), sort=False)
@@ -261,7 +261,7 @@ class Cube(ColumnSketch):
         pairs = self._pairs()
         if pairs is None:
             memory, *others = super()._description()
-            known = [] if not self._tallies else [f"{counted(len(self._tallies.bounds.hosts), 'host')} counted"]
+            known = [] if self._tallies is None else [f"{counted(len(self._tallies.bounds.hosts), 'host')} counted"]
             return [memory, "dense", *known, *others]
         size, most = format_size(self.geometry.memory), self.geometry.exact_pairs
         return [size, "exact", f"{pairs.pairs:,} of at most {counted(most, 'pair')} ({format_size(self._memory())})"]
@@ -271,14 +271,13 @@ class Cube(ColumnSketch):
     @classmethod
     def _file_shapes(cls, kind: Kind) -> tuple[dict[str, ArrayShape], ...]:
         forms = kind.geometry.array_shapes(), rowform.shapes(kind.geometry)
-        tallied = [{**form, **tally.shapes(kind.geometry)} for form in forms]
-        del tallied[1]["tallyhosts"]  # The rows form lists its hosts.
+        tallied = ({**form, **tally.shapes(kind.geometry, rows="rows" in form)} for form in forms)
         return *forms, *tallied, pairform.shapes(kind.geometry)
 
     @classmethod
     def _loaded_memory(cls, kind: Kind, sides: Mapping[str, Sequence[int]]) -> int:
         listed = rowform.memory_of(sides, kind.geometry) if "rows" in sides else 0
-        return int(kind.geometry.memory) + listed + tally.BYTES_PER_HOST * sides.get("tallypeers", [0])[0]
+        return int(kind.geometry.memory) + listed + tally.memory_of(sides) + pairform.memory_of(sides)
 
     def _memory(self) -> int:
         return super()._memory() + (0 if self._tallies is None else self._tallies.memory)
@@ -472,6 +471,6 @@ class StoredCube(StoredColumns):
         """Return the numbers of peers, in the order in which the caller named the hosts. Raise ArrayError."""
         threads = thread_count()
         content, self._sketch._tallies = _read(self._arrays, self.geometry, threads)
-        if content is not None and not self._sketch._tallies:
+        if content is not None and self._sketch._tallies is None:
             rowform.pass_slices(content, self.take_columns, self.geometry, self.key, threads)
         return super().answer()

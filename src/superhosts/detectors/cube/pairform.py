@@ -10,6 +10,9 @@ Pairs ascend, so the form is a function of the set alone.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +30,10 @@ _LOW, _32 = np.uint64(MASK32), np.uint64(32)
 
 def shapes(geometry: Geometry) -> dict[str, ArrayShape]:
     return {"pairs": ArrayShape((None, {32: (1, 2), 64: (2,), 128: (3,)}[geometry.key_bits]))}
+
+
+def memory_of(sides: Mapping[str, Sequence[int]]) -> int:
+    return 4 * 8 * math.prod(sides.get("pairs", [0]))  # as they are read, ordered and put into tables
 
 
 def encode(pairs: PairSet, geometry: Geometry) -> Arrays:

@@ -23,7 +23,9 @@ which leaves the rows of each host in order.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -319,7 +321,7 @@ class Gathered(NamedTuple):
     rows: NDArray[np.uint32]  # of all hosts, ascending within each; GIANT marks those of giant columns
     best: NDArray[np.uint32]  # (hosts, arrays): the highest priority of each host's pairs; 0 if none competes
     peers: NDArray[np.uint32]  # of each host
-    identity: int  # of the set of pairs: the sum of their hashes
+    identity: int  # of the set of pairs
 
 
 def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
@@ -339,7 +341,9 @@ def gather(pairs: PairSet, geometry: Geometry, key: Key) -> Gathered:
     order = np.lexsort((hosts[:, 1], hosts[:, 0], counts))
     rows = np.empty_like(marked)
     reorder_rows(order, counts, np.cumsum(counts) - counts, marked, rows)
-    identity = sum(map(int, identities)) & MASK64
+    whole = sum(map(int, identities)) & MASK64, int(peers.sum(dtype=np.int64))
+    # Not the sum itself: the difference of two would be the hash of a pair that only one of them has.
+    identity = int.from_bytes(blake2b(struct.pack("<QQ", *whole), digest_size=8).digest(), "little")
     return Gathered(hosts[order], counts[order], rows, best[order], peers[order], identity)
 
 

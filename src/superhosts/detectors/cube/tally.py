@@ -13,7 +13,7 @@ pairs, has none: it estimates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -30,12 +30,18 @@ from superhosts.detectors.engines.base import Arrays, ArrayShape, Words
 
 Numbers = NDArray[np.int64]
 MOST = 10_000  # tallies of a union: each further one takes longer to add
-BYTES_PER_HOST = 64  # upper bound of the memory for a host of a tally, while it is read
+BYTES_PER_HOST, BYTES_PER_TALLY = 64, 500  # upper bounds of the memory while they are read
 
 
-def shapes(geometry: Geometry) -> dict[str, ArrayShape]:
-    hosts = row_shapes(geometry)["hosts"]
-    return {"tallies": ArrayShape((2, None)), "tallyhosts": hosts, "tallypeers": ArrayShape((None,), "<u4")}
+def shapes(geometry: Geometry, *, rows: bool = False) -> dict[str, ArrayShape]:
+    """Return the shapes of the arrays; beside `rows`, which have their hosts."""
+    hosts = {} if rows else {"tallyhosts": row_shapes(geometry)["hosts"]}
+    return {"tallies": ArrayShape((2, None)), **hosts, "tallypeers": ArrayShape((None,), "<u4")}
+
+
+def memory_of(sides: Mapping[str, Sequence[int]]) -> int:
+    tallies, hosts = (sides.get(name, [0])[-1] for name in ("tallies", "tallypeers"))
+    return BYTES_PER_TALLY * tallies + BYTES_PER_HOST * max(hosts, sides.get("tallyhosts", [0])[-1])
 
 
 class Tally(NamedTuple):
@@ -62,14 +68,14 @@ class Tallies:
         tally = _tally(words_to_column(gathered.hosts, geometry.key_bits), gathered.peers)
         return cls(geometry, {gathered.identity: tally} if len(tally.peers) else {})
 
-    def __bool__(self) -> bool:
-        return bool(self._members)
-
     @property
     def memory(self) -> int:
         return sum(tally.hosts.nbytes + tally.peers.nbytes for tally in self._members.values())
 
     def united(self, other: Tallies) -> Tallies | None:
+        both = self._members.keys() & other._members.keys()
+        if any(not _are_equal(self._members[each], other._members[each]) for each in both):
+            return None  # Somebody has forged one of them.
         members = {**self._members, **other._members}
         hosts = sum(len(tally.peers) for tally in members.values())
         fits = len(members) <= MOST and hosts <= self._geometry.exact_pairs
@@ -116,10 +122,8 @@ class Tallies:
     # Files
 
     def arrays(self) -> Arrays:
-        """Return the arrays of a file with bits: none if there are no hosts."""
+        """Return the arrays of a file with bits."""
         hosts, peers = self._columns()
-        if not len(peers):
-            return {}
         identities = sorted(self._members)
         sizes = np.array([len(self._members[each].peers) for each in identities], np.int64)
         shape = shapes(self._geometry)["tallyhosts"]
@@ -170,6 +174,10 @@ def beside_rows(gathered: Gathered) -> Arrays:
         "tallies": tallies if len(gathered.hosts) else tallies[:, :0],
         "tallypeers": (gathered.peers - gathered.counts).astype(np.uint32),
     }
+
+
+def _are_equal(one: Tally, other: Tally) -> bool:
+    return one is other or all(map(np.array_equal, one, other))
 
 
 def _tally(hosts: Addresses, peers: NDArray[np.uint32]) -> Tally:
