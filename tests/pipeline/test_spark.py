@@ -69,7 +69,7 @@ def frame(spark: Any) -> Any:
 
 def scanned(folder: Path, **settings: Any) -> list[Any]:
     frames = [traffic.packet(START + number, *pair) for number, pair in enumerate(PAIRS)]
-    (window,) = sh.scan(traffic.write(folder / "all.pcap", frames), window="all", exact="off", **SMALL, **settings)
+    (window,) = sh.scan(traffic.write(folder / "all.pcap", frames), window="all", **SMALL, **settings)
     return plain(window)
 
 
@@ -92,7 +92,7 @@ def test_eight_partitions_give_the_rows_of_a_scan(frame: Any, tmp_path: Path) ->
 @needs_spark
 def test_the_parquet_files_of_spark_are_read(frame: Any, tmp_path: Path) -> None:
     frame.coalesce(2).write.parquet(str(tmp_path / "files"))
-    (window,) = sh.scan(tmp_path / "files", map="src=a,dst=b", window="all", threshold=500, exact="off", **SMALL)
+    (window,) = sh.scan(tmp_path / "files", map="src=a,dst=b", window="all", threshold=500, **SMALL)
     assert plain(window) == scanned(tmp_path, threshold=500)
 
 

@@ -67,7 +67,7 @@ def test_a_folder_of_sketches(archive: Path) -> None:
         top.press("[")
         top.until("1 window back", "12:10–12:15")
         top.press("\r")
-        top.until("95 % interval", "4 windows, super host in")
+        top.until("exact", "4 windows, super host in")
         top.press("\x1b")
         top.until("host", "sort")
         top.press("q")
@@ -80,7 +80,7 @@ def test_a_state_folder_of_a_hub_without_colours_and_a_signal(archive: Path) -> 
     sites = {"ams": {"seen": NOON / 1e9, "version": "1.0\x1b[2J"}, "fra": {"seen": None, "mismatch": "too old"}}
     (archive / "status.json").write_text(json.dumps({"sites": sites}))
     with Top(archive, "--threshold", "100", "--key-file", "public", NO_COLOR="1") as top:
-        top.until("10.0.0.1", "░", "● newest, ", " ago")
+        top.until("10.0.0.1", "██", "● newest, ", " ago")
         assert "● live" not in top.text
         assert not COLOURS.search(top.sent)
         top.press("h")
