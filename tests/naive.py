@@ -487,3 +487,39 @@ class Rgs:
 
     def find(self, threshold: float) -> dict[int, int]:
         return {m: count for cells in self.buckets for m, count in cells if count >= threshold}
+
+
+class Stream:
+    """Counts that grow while pairs arrive, beside bits that say which came before. Hosts are mangled integers."""
+
+    def __init__(self, bits: int, slice_bits: int, words: int, buckets: int, secret: bytes) -> None:
+        self.key, self.key_bits, self.size = Key(secret), bits, 64 * words
+        self.bits: list[set[int]] = [set() for _ in range(1 << slice_bits)]
+        self.buckets: list[list[list[list[float]]]] = [[[] for _ in range(buckets)] for _ in self.bits]
+
+    def update(self, host: int, peer: int) -> None:
+        m = mangle(host, self.key_bits, self.key)
+        folded = fold(m, self.key)
+        h = pair_hash(folded, fold(peer, self.key), self.key)
+        bits, place = self.bits[m % len(self.bits)], (h >> 32) * self.size >> 32
+        zeros = self.size - len(bits)
+        if place in bits or zeros <= 16:
+            return
+        weight = self.size / zeros
+        buckets = self.buckets[m % len(self.bits)]
+        cells = buckets[column_hash(folded, 0, len(buckets), self.key)]
+        cell = next((cell for cell in cells if cell[0] == m), None)
+        if cell is None and len(cells) < 8:
+            cells.append(cell := [m, 0, 0.0])  # host, count in sixteenths, variance
+        if cell is None:
+            cell = min(cells, key=lambda cell: cell[1])
+            if (h & M32) / 2**32 * (cell[1] / 16 + weight) >= weight:
+                return
+            cell[0], cell[2] = m, single((cell[1] / 16) ** 2)
+        cell[1] = min(M32, cell[1] + int(16 * weight + (h * self.key.pair[1] & M64) // 2**40 / 2**24))
+        cell[2] = single(cell[2] + single(weight * (weight - 1)))
+        bits.add(place)
+
+    def cells(self) -> dict[int, tuple[float, float]]:
+        """Return the count and the variance of each host that has a cell."""
+        return {cell[0]: (cell[1], cell[2]) for slice_ in self.buckets for cells in slice_ for cell in cells}

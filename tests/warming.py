@@ -33,7 +33,7 @@ from superhosts.lab.lineup import RIVALS
 Step = Callable[[], Any]
 CAPTURES = Path(__file__).parent / "first_hour" / "captures"
 KNOWN = ["--inner", "10.0.0.0/8", "--threshold", "100"]
-SMALL = [*KNOWN, "--memory", "2MiB"]
+SMALL = [*KNOWN, "--memory", "8MiB"]
 
 
 def warm_up() -> None:

@@ -22,7 +22,7 @@ from superhosts.cli._options import MERGED_BY_BATCH, MERGED_BY_HUBS
 from superhosts.cli._program import default_of
 from superhosts.cli._values import parse_threshold
 from superhosts.detectors.columnsketch import ColumnSketch
-from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.registry import DETECTORS, MERGED
 from superhosts.lab.rivals import RIVALS
 from superhosts.pipeline.settings import Settings
 
@@ -115,7 +115,8 @@ def test_an_option_is_the_same_in_all_commands() -> None:
 def test_options_have_the_defaults_of_the_settings() -> None:
     settings = Settings()
     for name, each in declared(load(COMMANDS["scan"].options)).items():
-        if each.default is not None and name != "site" and hasattr(settings, name):  # a file needs a name of a site
+        # A file needs a name of a site, and "auto" is never a detector of settings.
+        if each.default is not None and name not in ("site", "detector") and hasattr(settings, name):
             default = getattr(settings, name)
             assert each.default == (list(default) if isinstance(default, tuple) else default), name
 
@@ -185,7 +186,7 @@ def test_the_help_of_an_option_names_options_that_the_command_has() -> None:
 
 def test_the_help_names_every_detector() -> None:
     hubs = {name for name, kind in DETECTORS.items() if issubclass(kind, ColumnSketch)}
-    for names, meant in ((NAMED, {*DETECTORS, *RIVALS}), (MERGED_BY_BATCH, set(DETECTORS)), (MERGED_BY_HUBS, hubs)):
+    for names, meant in ((NAMED, {*DETECTORS, *RIVALS}), (MERGED_BY_BATCH, set(MERGED)), (MERGED_BY_HUBS, hubs)):
         assert set(names) == meant
 
 

@@ -13,11 +13,12 @@ import pytest
 from shapes import Shape, all_equal, flood_of_sources, repeats, zipf
 from superhosts import Cube, Exact, MergeError, PairBatch, Sketch, UsageError, load
 from superhosts.core.device import cuda_problem, simulated
+from superhosts.detectors import stream
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cube import Geometry
 from superhosts.detectors.detector import Detector
+from superhosts.detectors.registry import DETECTORS, MERGED
 from superhosts.lab.rivals import RIVALS, dcds, filter, gse, pairsample, rgs, spreadsketch, vbfa
-from superhosts.sketch.sketch import DETECTORS
 
 SHAPES = [zipf(), all_equal(), flood_of_sources(), repeats()]
 SMALL: dict[str, dict[str, Any]] = {
@@ -25,6 +26,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "cbaa": {"geometry": CbaaGeometry(slice_bits=6, index_bits=9, validating_bits=8, column_bits=8)},
     "cbaa-paper": {"geometry": CbaaGeometry(6, 3, 9, 1, 9, 8, 1)},
     "exact": {},
+    "stream": {"geometry": stream.Geometry(32, 1, words=400, buckets=20)},
     "dcds": {"geometry": dcds.Geometry(column_bits=8)},
     "vbfa": {"geometry": vbfa.Geometry(column_bits=8)},
     "gse": {"geometry": gse.Geometry(array_bits=18, vector_bits=9, table_bits=6)},
@@ -124,7 +126,7 @@ def test_neither_order_nor_repetition_nor_batches_matter(name: str) -> None:
 MERGED_RIVALS = [name for name, kind in RIVALS.items() if "merge" not in kind.broken_laws]
 
 
-@pytest.mark.parametrize("name", [*DETECTORS, *KEYED, *MERGED_RIVALS])
+@pytest.mark.parametrize("name", [*MERGED, *KEYED, *MERGED_RIVALS])
 def test_merging_equals_having_seen_both_streams(name: str) -> None:
     """It is commutative, associative and idempotent."""
     for hosts, peers in traffic(name):
@@ -168,7 +170,8 @@ def test_files_copies_and_pickles_bring_it_back(name, tmp_path):
         assert content(again) == before
         if not name.startswith("cube "):  # What is read from a file of an exact cube is dense.
             assert again.super_hosts(150).to_dict() == detector.super_hosts(150).to_dict()
-        again.merge(detector)
+        if "merge" not in detector.broken_laws:
+            again.merge(detector)
         assert content(again) == before
         again.clear()
     assert content(detector) == before

@@ -18,7 +18,7 @@ import superhosts as sh
 from superhosts.core.hashing import DEFAULT_KEY, Key
 from superhosts.core.keys import write_key
 from superhosts.core.pairs import HostFormat
-from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.registry import DETECTORS, MERGED
 
 SECRET = b"correct horse battery"
 SIZES = {"cbaa": "8MiB", "cbaa-paper": "8MiB"}
@@ -27,6 +27,7 @@ MAKERS: dict[str, Any] = {
     for name, kind in DETECTORS.items()
 }
 each_detector = pytest.mark.parametrize("name", DETECTORS)
+each_merged = pytest.mark.parametrize("name", MERGED)
 
 
 def fed(detector: Any, *hosts: int) -> Any:
@@ -51,7 +52,7 @@ def sketch_of(*hosts: int, site: str = "ams", start: int = 0, **options: Any) ->
 # Unions
 
 
-@each_detector
+@each_merged
 def test_a_union_is_new_and_leaves_its_members_as_they_are(name: str) -> None:
     a, b, whole = fed(MAKERS[name](), 1, 2), fed(MAKERS[name](), 2, 3), fed(MAKERS[name](), 1, 2, 3)
     before = a.to_bytes(), b.to_bytes()

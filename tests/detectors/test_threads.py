@@ -30,8 +30,8 @@ from superhosts.core import device
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.detector import Detector
 from superhosts.detectors.engines.base import GpuTuning, Tuning
+from superhosts.detectors.registry import DETECTORS, MERGED
 from superhosts.pipeline.scan import scan
-from superhosts.sketch.sketch import DETECTORS
 from traffic import three_windows, write
 from tuned import tuned
 
@@ -128,11 +128,12 @@ def race(name: str, given: list[Columns], threads: int) -> tuple[Detector, list[
 def test_writers_and_readers_leave_what_one_thread_leaves(name: str) -> None:
     given = batches(WRITERS * BATCHES, 300)
     *_, alone = prefixes(name, given)
-    expected = content(alone)
     for number in range(ROUNDS):
         detector, order = race(name, given, threads=1 + number % 2)
         assert sorted(order) == list(range(len(given)))
-        assert content(detector) == expected
+        if "order" in detector.broken_laws:
+            *_, alone = prefixes(name, [given[place] for place in order])
+        assert content(detector) == content(alone)
         assert detector.super_hosts(50).to_dict() == alone.super_hosts(50).to_dict()
 
 
@@ -379,7 +380,7 @@ class Noted:
 
 def test_who_needs_two_takes_their_locks_in_one_order() -> None:
     """Otherwise two threads that merge the same two detectors into each other would deadlock."""
-    pairs: list[tuple[Any, Any]] = [(make(name, device="cpu"), make(name, device="cpu")) for name in DETECTORS]
+    pairs: list[tuple[Any, Any]] = [(make(name, device="cpu"), make(name, device="cpu")) for name in MERGED]
     pairs.append((bundle("a", [HOSTS], FOUR), bundle("b", [HOSTS], FOUR)))
     for one, two in pairs:
         taken: list[str] = []

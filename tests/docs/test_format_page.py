@@ -19,7 +19,7 @@ import superhosts as sh
 from golden.make import KEY, OFFICE, SITE, pairs
 from places import DOCS, TESTS, load_module
 from superhosts.cubefile.container import CubeReader
-from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.registry import DETECTORS, MERGED
 
 READER, PAGE = DOCS / "reference" / "read_cube.py", (DOCS / "reference" / "format.md").read_text()
 GOLDEN = [path for path in sorted((TESTS / "golden").glob("*/*.cube")) if path.parent.name != "v1"]
@@ -169,7 +169,7 @@ def test_a_file_that_is_written_again_has_the_same_content(path, tmp_path):
         assert content(tmp_path / "a.cube") == content(path)
 
 
-@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("name", MERGED)
 def test_the_pairs_of_a_golden_file_give_its_content_again(name, tmp_path):
     """All detectors of v3 have seen the pairs that the file of `exact` contains."""
     golden = TESTS / "golden" / "v3"

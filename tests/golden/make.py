@@ -3,11 +3,12 @@
     python tests/golden/make.py FOLDER          # every detector, each form of a cube, a union
     python tests/golden/make.py FOLDER --keys   # generic keys
     python tests/golden/make.py FOLDER --tallies   # exact cubes and unions of them
+    python tests/golden/make.py FOLDER --stream    # the streaming detector
     python tests/golden/make.py FOLDER --more   # what a reader meets less often: other widths, prefixes, full columns …
 
 Run it once, with the release that introduces a format version, and commit the folders as `tests/golden/vN` and
 `vN-more`. Never run it over a folder that is committed: the files exist to show that later releases read what earlier
-ones wrote. Files that come with an addition to a version get a folder of their own, as `v3-keys` and `v3-tallies`.
+ones wrote. Files that come with an addition to a version get a folder of their own, as `v3-keys`.
 
 `v1` has one cube of the first version, which is refused. `v2` was written by this program while version 2 was current,
 with the cubes of that time: no giant columns, no sampling, one form. `v3` and `v3-more` were written under version 3.
@@ -25,6 +26,7 @@ import numpy as np
 
 import superhosts as sh
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
+from superhosts.detectors.registry import DETECTORS
 
 KEY = b"golden key"
 THRESHOLD = 200
@@ -34,6 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "cbaa": {"geometry": CbaaGeometry(slice_bits=6, index_bits=9, validating_bits=8, column_bits=11)},
     "cbaa-paper": {"geometry": CbaaGeometry(6, 3, 9, 1, 9, 11, 1)},
     "exact": {},
+    "stream": {"memory": "12KiB"},
 }
 
 OFFICE = Path(__file__).parent.parent / "first_hour" / "captures" / "office.pcap.gz"
@@ -84,9 +87,9 @@ def answers(path: Path) -> dict[str, Any]:
 
 
 def write(folder: Path) -> None:
-    from superhosts.detectors.registry import DETECTORS
-
     for name, sizes in SMALL.items():
+        if name == "stream":  # younger than the version
+            continue
         detector = DETECTORS[name](**sizes, **({} if name == "exact" else {"key": KEY}), threads=1)
         detector.update(*pairs(1))
         detector.save(folder / f"{name}.cube")
@@ -179,9 +182,22 @@ def write_tallies(folder: Path) -> None:
     names.save(folder / "rows-text.cube")
 
 
+def write_stream(folder: Path) -> None:
+    """Write streaming detectors of every width, and one of an exact window."""
+    for key_bits in (32, 64, 128):
+        stream = DETECTORS["stream"](**SMALL["stream"], key_bits=key_bits, key=KEY, threads=1)
+        stream.update(*pairs(20 + key_bits, key_bits))
+        stream.save(folder / ("stream.cube" if key_bits == 32 else f"stream-{key_bits}.cube"))
+    exact = DETECTORS["stream"]("1MiB", key_bits=64, key=KEY, threads=1)
+    exact.update(*pairs(20, 64))
+    exact.save(folder / "stream-exact.cube")
+
+
 if __name__ == "__main__":
     made = Path(sys.argv[1])
     made.mkdir()
-    {"--more": write_more, "--keys": write_keys, "--tallies": write_tallies}.get(sys.argv[-1], write)(made)
+    {"--more": write_more, "--keys": write_keys, "--tallies": write_tallies, "--stream": write_stream}.get(
+        sys.argv[-1], write
+    )(made)
     found = {path.name: answers(path) for path in sorted(made.glob("*.cube"))}
     (made / "answers.json").write_text(json.dumps(found, indent=1) + "\n")

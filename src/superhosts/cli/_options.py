@@ -39,7 +39,7 @@ def either(names: Sequence[str]) -> str:
 # Names of detectors, written out because the registry is slow to load; tests/cli/test_structure.py compares them.
 MERGED_BY_HUBS = ("cube", "cbaa", "cbaa-paper")
 MERGED_BY_BATCH = (*MERGED_BY_HUBS, "exact")
-DETECTORS = (*MERGED_BY_BATCH, *RIVALS)
+DETECTORS = (*MERGED_BY_BATCH, "stream", *RIVALS)
 SIDES = ("inner", "outer")
 HUB_STATE = Path("superhosts-hub")
 FILES = (
@@ -82,6 +82,10 @@ COUNTERS = setting("FILE").about("""Write the counters of the run to FILE as one
     what was not counted by reason, truncated files and seconds. With - they go to standard output; then rows need
     --output FILE.""")
 DETECTOR = opt("NAME", "cube", offers=DETECTORS).about(f"{either(DETECTORS)}.")
+CHOSEN_DETECTOR = DETECTOR(default="auto", shown=f"cube; stream with {defaults.STREAM_MEMORY} or less").about(
+    f"{either(DETECTORS)}. stream is better with little memory, but its sketches cannot be merged: if they are kept, "
+    "or windows overlap, the default is cube."
+)
 DEVICE = opt("DEVICE", "auto").about("cpu, cuda, cuda:all, cuda:0,1 or auto.")
 DIRECTION = opt("LIST", ["any"], offers=("any", "out", "in")).about("""Packets that count: any, out (sent by the host),
     in, or several.""")
@@ -247,6 +251,7 @@ class CubeOptions(Options, panel="Detector"):
 
 
 class PairCubeOptions(CubeOptions, panel="Detector"):
+    detector: str = CHOSEN_DETECTOR
     exact: str | None = EXACT
     device: str = DEVICE
     memory_total: str | None = MEMORY_TOTAL

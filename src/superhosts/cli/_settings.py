@@ -7,16 +7,17 @@ from typing import Any
 
 from superhosts.cli._options import NamesOptions
 from superhosts.cli._values import parse_seconds
-from superhosts.core.units import parse_size
+from superhosts.core.units import format_size, parse_size
 from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.stream import Stream
 from superhosts.errors import UsageError
-from superhosts.output.console import tell
+from superhosts.output.console import say, tell
 from superhosts.output.delivery import DeliveryOptions
 from superhosts.output.destination import RUN_THAT_ENDS, RunKind
 from superhosts.output.names import NO_NAMES, NamingOptions
 from superhosts.output.registry import OutputOptions, check_addresses
 from superhosts.pipeline.saver import check_site
-from superhosts.pipeline.settings import Settings, settings_of
+from superhosts.pipeline.settings import AUTO, Settings, settings_of
 
 
 def output_options(
@@ -53,12 +54,12 @@ def make_settings(options: Any, **others: Any) -> Settings:
     The key is a single value: which one counts without `--key-file` differs between commands (`_keys.py`).
     """
     given: dict[str, Any] = vars(options) | others
-    if given.get("detector") not in (None, *DETECTORS):
+    if given.get("detector") not in (None, AUTO, *DETECTORS):
         # Imported here: a scan with a cube does not wait for the lab.
         from superhosts.lab.scan import detector_of
 
         given["detector"] = detector_of(given["detector"])
-    return settings_of(given)
+    return settings_of(given, merges=given.get("save") is not None)
 
 
 def traffic_settings(options: Any) -> Settings:
@@ -67,6 +68,9 @@ def traffic_settings(options: Any) -> Settings:
         raise UsageError("--verbose: not with --quiet, which hides progress and summaries")
     settings = make_settings(options)
     settings.check_parts()
+    if options.detector == AUTO and settings.kind is Stream and not getattr(options, "quiet", False):
+        why = f"better than a cube with {format_size(parse_size(settings.memory))}"
+        say(f"detector: stream ({why}; sketches to be merged need --detector cube)")
     if options.save is not None:
         check_site(options.site)
     if options.save is not None and settings.kind.name not in DETECTORS:

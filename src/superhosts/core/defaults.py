@@ -7,6 +7,7 @@ TOP = 10  # hosts with the most peers that a scan always reports
 WINDOW = "5m"
 GRACE = "10s"  # for which a window of live input stays open after its end, by the clock
 MEMORY = "128MiB"  # of one sketch
+STREAM_MEMORY = "4MiB"  # up to which "auto" takes the streaming detector: with so little it is better than a cube
 NAMES_SHARE = 8  # one in this many bytes of a sketch of text keys is for the names of its hosts
 FLOWS = 5_000_000  # distinct pairs of a window for which errors are predicted if nobody says how many
 IPV4_PREFIX = 32  # leading bits of an IPv4 address that identify a host

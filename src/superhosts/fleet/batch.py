@@ -39,7 +39,7 @@ from superhosts.core.prefixes import parse_networks
 from superhosts.core.text import counted
 from superhosts.cubefile.container import VERSION, is_whole, stored_digest
 from superhosts.cubefile.header import Entry
-from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.registry import MERGED
 from superhosts.errors import OutputError, SuperhostsError, UsageError, import_extra
 from superhosts.output.report import Row, make_rows
 from superhosts.pipeline.builder import WindowBuilder
@@ -229,8 +229,8 @@ class TaskError(SuperhostsError):
 
 def prepare(settings: Settings) -> Settings:
     """Return settings that do not depend on the machine: prefix files are read and the key is resolved here."""
-    if settings.kind.name not in DETECTORS:
-        raise UsageError(f"--detector {settings.kind.name}: workers merge {', '.join(DETECTORS)}")
+    if settings.kind.name not in MERGED:
+        raise UsageError(f"--detector {settings.kind.name}: workers merge {', '.join(MERGED)}")
     settings.make_network()  # Raises UsageError if its options are invalid.
     return replace(
         settings.with_threshold(),

@@ -15,19 +15,20 @@ from superhosts.detectors.registry import DETECTORS
 from superhosts.errors import UsageError
 from superhosts.pipeline.scan import Scan
 from superhosts.pipeline.scan import scan as scan_inputs
+from superhosts.pipeline.settings import AUTO
 
 Arguments = ParamSpec("Arguments")
 
 
 def detector_of(name: str) -> str | type[Detector]:
     """Return what the settings of a scan take for a detector: a name of the registry, or the class of a rival."""
-    if name in DETECTORS:
+    if name in (AUTO, *DETECTORS):
         return name
     # Imported here: a scan with a cube does not wait for the rivals, which take 50 ms.
     from superhosts.lab.rivals import RIVALS
 
     if name not in RIVALS:
-        raise UsageError(f"{setting('detector', name)}: one of {', '.join([*DETECTORS, *RIVALS])}")
+        raise UsageError(f"{setting('detector', name)}: one of {', '.join([AUTO, *DETECTORS, *RIVALS])}")
     return RIVALS[name]
 
 

@@ -111,7 +111,8 @@ class WindowBuilder:
     `gathers` packets wait before they go into a sketch, because a block alone is too small for many cores; live traffic
     needs 1. Without `find` no super hosts are looked for. `sorts`: packets of several inputs are put in order before
     they are judged. `sampling` is told the limit of the sample that was filled last, so that sources leave out details
-    which no sample can take: the one feedback against the direction of the packets.
+    which no sample can take: the one feedback against the direction of the packets. `joins`: the first windows may
+    become one (`join`). Of detectors that cannot be merged, a sketch of them together is filled meanwhile.
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class WindowBuilder:
         gathers: int | None = None,
         sorts: bool = False,
         sampling: Sampling | None = None,
+        joins: bool = False,
     ) -> None:
         self.pairs = 0  # repeats included
         self.skipped = 0  # packets of a family that the detector does not take
@@ -140,6 +142,8 @@ class WindowBuilder:
         self._gathers = min(GATHERED * self._threads, MOST_GATHERED) if gathers is None else gathers
         self._sorts, self._sampling = sorts, sampling
         self._gathering: _OpenWindow | None = None  # the window whose packets are gathered
+        together = joins and "merge" in settings.kind.broken_laws
+        self._together = Sketch(self._make_detector, site=settings.site) if together else None
         self._open: dict[int, _OpenWindow] = {}  # by start; more than one only if an older window turns up late
 
     @property
@@ -184,7 +188,9 @@ class WindowBuilder:
             for twin in (part.with_contact(each) for each in CONTACTS if part.contact):
                 if twin in self._parts:  # so that a sketch tells "nobody answered" from "not asked"
                     opened.sketch.part(twin)
-            opened.sketch.part(part).update_many(found)
+            for sketch in (opened.sketch, self._together):
+                if sketch is not None:
+                    sketch.part(part).update_many(found)
             opened.pairs[part] = opened.pairs.get(part, 0) + sum(map(len, found))
 
     def count(self, batch: PacketBatch) -> None:
@@ -197,12 +203,14 @@ class WindowBuilder:
         self._fill(whole, whole=True)
         for opened in map(self._open.pop, others):
             self._fill(opened, whole=True)
-            whole.sketch.merge(opened.sketch)
+            if self._together is None:
+                whole.sketch.merge(opened.sketch)
             other = self._evidence_of(opened)
             whole.evidence = other if whole.evidence is None or other is None else whole.evidence.merged(other)
             whole.packets += opened.packets
             for part, pairs in opened.pairs.items():
                 whole.pairs[part] = whole.pairs.get(part, 0) + pairs
+        whole.sketch, self._together = self._together or whole.sketch, None
         return first
 
     def close(self, start: int, window: Window) -> WindowResult:
@@ -212,6 +220,7 @@ class WindowBuilder:
 
     def close_pane(self, start: int, window: Window) -> WindowResult:
         """Return the same without looking for its super hosts: it is a pane of windows that overlap."""
+        self._together = None  # The input is longer than a window.
         opened = self._open.pop(start, None) or self._new()
         self._fill(opened, whole=True)
         sketch, site = opened.sketch, self._settings.site

@@ -34,7 +34,7 @@ from superhosts.pipeline.contacts import with_details
 from superhosts.pipeline.interleaver import Interleaver
 from superhosts.pipeline.network import Counters as Counters
 from superhosts.pipeline.rehearsal import rehearse
-from superhosts.pipeline.settings import Settings, settings_of
+from superhosts.pipeline.settings import AUTO, Settings, settings_of
 from superhosts.pipeline.sliding import SlidingAhead, SlidingPanes
 from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows, split_by_window
 from superhosts.sources.base import PACE, Pace, Source, Stopped, input_border
@@ -88,8 +88,7 @@ def scan_options(
     Joining takes the sketches of two windows at once, so not under a limit of memory; who opened is decided by window.
     """
     live = any(source.live for source in sources)
-    can_join = "merge" not in settings.kind.broken_laws and settings.memory_total is None
-    can_join = can_join and not settings.has_contacts
+    can_join = settings.memory_total is None and not settings.has_contacts
     return RunOptions(
         grace=grace if live and settings.window != "all" else None,
         clock_only=True,
@@ -276,6 +275,7 @@ class Scan:
             gathers=1 if live else None,
             sorts=settings.has_contacts and len(self.sources) > 1,
             sampling=sampling,
+            joins=options.joins_short,
         )
         self._sliding = self._slide(self._builder) if slides else None
         self._ahead = SlidingAhead(self._sliding) if self._sliding is not None and not live else None
@@ -623,7 +623,7 @@ def scan(
     top: int | None = None,
     window: str | None = None,
     slide: str = "",
-    detector: str | type[Detector] = "cube",
+    detector: str | type[Detector] = AUTO,
     memory: str | int = defaults.MEMORY,
     geometry: str = "",
     exact: bool | Literal["on", "off"] | None = None,
@@ -677,8 +677,10 @@ def scan(
     - `window`: a length like "5m", or "all" for one window. Without it, inputs that end and are together shorter than 5
       minutes are one window; others have windows of 5 minutes. `slide`: windows overlap, and each begins this much
       after the one before ("30s"; the window is a multiple of it).
-    - `detector`, `memory` (or a `geometry` that `plan` gives), `exact`: count exactly while the pairs of a window fit
-      (True, False, or None as the device decides). `memory_total`: the most memory that a scan may need.
+    - `detector`: "auto" is "cube", but with 4 MiB or less "stream", unless windows slide, sketches are kept or an
+      option of cubes is given: better with so little memory, but its sketches cannot be merged.
+    - `memory` (or a `geometry` that `plan` gives), `exact`: count exactly while the pairs of a window fit (True,
+      False, or None as the device decides). `memory_total`: the most memory that a scan may need.
     - `key`: the secret; without one, the public key, which everybody knows (`own_key()` is yours). `site`: a name that
       sketches carry. `device`: "auto", "cpu", "cuda". `threads`: how many.
     - `map`, `format`, `time`: of tables and logs, the names of columns ("src=a,dst=b,time=c", or a dictionary) where
@@ -697,7 +699,7 @@ def scan(
     given = locals()  # the arguments, of which most are settings
     names = _names(inputs)
     ports = [str(each) for each in ((port,) if isinstance(port, str | int) else port)]
-    settings = settings_of(given | {"port": ports})
+    settings = settings_of(given | {"port": ports}, merges=keep_sketch)
     reopen = partial(open_inputs, names, tables=TableOptions(format, as_map(map), time))
     sources = reopen()
     options = scan_options(sources, settings, joins_short=window is None and not slide, keeps_sketches=keep_sketch)

@@ -22,7 +22,8 @@ from superhosts.detectors.arguments import check_count, check_exact, check_thres
 from superhosts.detectors.cube import Cube, Geometry
 from superhosts.detectors.detector import Detector
 from superhosts.detectors.exact import Exact
-from superhosts.detectors.registry import DETECTORS
+from superhosts.detectors.registry import DETECTORS, MERGED
+from superhosts.detectors.stream import Stream
 from superhosts.errors import GeometryError, UsageError
 from superhosts.jit.ahead import begin_run
 from superhosts.pipeline.contacts import FILTER_BYTES
@@ -182,9 +183,14 @@ class Settings:
             most = f"a window has at most {MOST_PANES:,} panes, and {self.window} would have {length // slide:,}"
             raise UsageError(f"{setting('slide', self.slide)}: {most}")
         if length > slide and "merge" in self.kind.broken_laws:
-            able = [name for name, each in DETECTORS.items() if "merge" not in each.broken_laws]
             why = f"windows that overlap are merged from panes, which {self.kind.name} cannot do"
-            raise UsageError(f"{setting('slide', self.slide)}: only with {_detectors(able)}: {why}")
+            raise UsageError(f"{setting('slide', self.slide)}: only with {_detectors(MERGED)}: {why}")
+
+    @property
+    def suits_stream(self) -> bool:
+        """True with so little memory that a stream is better than a cube, unless only a cube has what is asked for."""
+        needs_cube = self.slides or self.geometry or self.exact is not None or self.device.startswith("cuda")
+        return not needs_cube and parse_size(self.memory) <= parse_size(defaults.STREAM_MEMORY)
 
     @property
     def slides(self) -> bool:
@@ -349,10 +355,19 @@ class Settings:
         return detector
 
 
-def settings_of(given: Mapping[str, Any]) -> Settings:
-    """Return the settings among the arguments of a function, or the options of a command. None means the default."""
-    names = [each.name for each in fields(Settings)]
-    settings = Settings(**{name: given[name] for name in names if given.get(name) is not None})
+AUTO = "auto"  # the detector that suits the memory
+
+
+def settings_of(given: Mapping[str, Any], *, merges: bool = False) -> Settings:
+    """Return the settings among the arguments of a function, or the options of a command. None means the default.
+
+    The detector may be "auto". `merges`: sketches are kept, to be merged.
+    """
+    values = {each.name: given[each.name] for each in fields(Settings) if given.get(each.name) is not None}
+    is_auto = values.get("detector") == AUTO
+    settings = Settings(**values | ({"detector": Cube.name} if is_auto else {}))
+    if is_auto and not merges and settings.suits_stream:
+        settings = replace(settings, detector=Stream.name)
     begin_run(*settings.words)
     return settings
 
