@@ -32,7 +32,7 @@ CASES: list[tuple[str, Call]] = [
     (r"^scan: dict is not the name of an input; .* cube\.update\(table", lambda f: sh.scan({"src": ["10.0.0.1"]})),  # type: ignore[arg-type]
     ("^scan: DataFrame is not the name", lambda f: sh.scan(pd.DataFrame({"src": ["x"]}))),  # type: ignore[arg-type]
     ("^scan: BytesIO is not the name", lambda f: sh.scan(io.BytesIO(b""))),  # type: ignore[arg-type]
-    ('^detector="magic": one of cube', lambda f: sh.scan(f, detector="magic")),
+    ('^detector="magic": one of auto, cube', lambda f: sh.scan(f, detector="magic")),
     ("^memory: 'lots' is not a size", lambda f: sh.scan(f, memory="lots")),
     ("^geometry: 'x' is not a geometry", lambda f: sh.scan(f, geometry="x")),
     (

@@ -15,7 +15,7 @@ from superhosts.errors import UsageError
 from superhosts.pipeline.settings import Settings
 from traffic import content, talk, write
 
-COMMON = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu"]
+COMMON = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu", "--detector", "cube"]
 TRUTH = {"10.0.0.7": 3000, "10.0.0.9": 1200, "10.0.0.1": 20}
 
 

@@ -35,7 +35,7 @@ REFUSED: dict[str, tuple[tuple[str, str], ...]] = {
         ("--direction in,up", "--direction up: one of any"),
         ("--special maybe", "--special: 'maybe' is none of drop, keep"),
         ("--exact yes", "--exact: 'yes' is none of on, off"),
-        ("--detector magic", f"--detector magic: one of {', '.join(DETECTORS)}"),
+        ("--detector magic", f"--detector magic: one of auto, {', '.join(DETECTORS)}"),
         ("--threshold many", "--threshold: 'many' is not a number; write it like 1024 or 1k"),
         ("--threshold 0", "--threshold 0"),
         ("--threshold inf", "--threshold inf: must be a number of peers, at least 1"),

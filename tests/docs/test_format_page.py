@@ -19,7 +19,7 @@ import superhosts as sh
 from golden.make import KEY, OFFICE, SITE, pairs
 from places import DOCS, TESTS, load_module
 from superhosts.cubefile.container import CubeReader
-from superhosts.detectors.registry import DETECTORS, MERGED
+from superhosts.detectors.registry import MERGED
 
 READER, PAGE = DOCS / "reference" / "read_cube.py", (DOCS / "reference" / "format.md").read_text()
 GOLDEN = [path for path in sorted((TESTS / "golden").glob("*/*.cube")) if path.parent.name != "v1"]

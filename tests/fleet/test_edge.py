@@ -303,7 +303,19 @@ def test_an_edge_spools_sketches_and_writes_its_own_rows(tmp_path: Path, run: Ru
     assert position.frontier == max(window.end for window in plain)
     if with_rows:
         written = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
-        options = ["--memory", "1MiB", "--inner", "10.0.0.0/8", "--device", "cpu", "--json", "-t", "1k"]
+        options = [
+            "--memory",
+            "1MiB",
+            "--inner",
+            "10.0.0.0/8",
+            "--device",
+            "cpu",
+            "--json",
+            "-t",
+            "1k",
+            "--detector",
+            "cube",
+        ]
         slides = [] if not slide else ["--slide", slide]
         assert written == run("scan", capture, *options, "--window", "5m", *slides).rows != []
 

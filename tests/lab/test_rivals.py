@@ -124,7 +124,9 @@ def test_a_scan_may_name_a_rival(name):
     found, true = ({str(row.host) for row in rows} for rows in (window, exact))
     assert {row.detector for row in window} == {name}
     assert len(found & true) >= 0.8 * len(true) >= 10
-    with pytest.raises(UsageError, match=f"{name} has no files: only cube, cbaa, cbaa-paper, exact can be saved"):
+    with pytest.raises(
+        UsageError, match=f"{name} has no files: only cube, cbaa, cbaa-paper, exact, stream can be saved"
+    ):
         window.sketch.to_bytes()
 
 
@@ -151,7 +153,7 @@ def test_a_scan_with_a_rival_has_the_windows_of_others(tmp_path):
 
 def test_commands_that_need_files_refuse_rivals(tmp_path):
     cases = {
-        "--save: not with --detector gse: it has no files; only cube, cbaa, cbaa-paper, exact can be saved": [
+        "--save: not with --detector gse: it has no files; only cube, cbaa, cbaa-paper, exact, stream can be saved": [
             *("scan", "--save", str(tmp_path / "saved"), "synth:")
         ],
         "--detector gse: a hub merges cube, cbaa, cbaa-paper": ["hub", "--from", str(tmp_path)],

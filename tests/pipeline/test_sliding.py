@@ -190,8 +190,9 @@ def crowd_of(peers: range, settings: Settings) -> Sketch:
     return sketch
 
 
-TINY = Settings(memory="64KiB", **COMMON)
-LIMIT = sh.Cube("64KiB", device="cpu").geometry.exact_pairs  # of a detector with these settings
+SIZES = "slices=1,arrays=4,columns=112,rows=1024,labels=2,share=8,giants=1"  # 64 KiB
+TINY = Settings(geometry=SIZES, **COMMON)
+LIMIT = sh.Geometry.parse(SIZES).exact_pairs  # of a detector with these settings
 
 
 def slide(queue: PaneQueue, pane: Sketch, panes: int) -> Any:

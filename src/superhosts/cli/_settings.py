@@ -62,15 +62,19 @@ def make_settings(options: Any, **others: Any) -> Settings:
     return settings_of(given, merges=given.get("save") is not None)
 
 
+def tell_detector(options: Any, settings: Settings) -> None:
+    """Say which detector was chosen if it is not the usual one."""
+    if options.detector == AUTO and settings.kind is Stream and not options.quiet:
+        why = f"with {format_size(parse_size(settings.memory))} better than a cube"
+        say(f"detector: stream ({why}; sketches to be merged need --detector cube)")
+
+
 def traffic_settings(options: Any) -> Settings:
     """Return the settings of `scan` or `watch`. Raise UsageError if options do not go together."""
     if getattr(options, "quiet", False) and options.verbose:
         raise UsageError("--verbose: not with --quiet, which hides progress and summaries")
     settings = make_settings(options)
     settings.check_parts()
-    if options.detector == AUTO and settings.kind is Stream and not getattr(options, "quiet", False):
-        why = f"better than a cube with {format_size(parse_size(settings.memory))}"
-        say(f"detector: stream ({why}; sketches to be merged need --detector cube)")
     if options.save is not None:
         check_site(options.site)
     if options.save is not None and settings.kind.name not in DETECTORS:

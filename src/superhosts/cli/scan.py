@@ -13,7 +13,7 @@ import click
 
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
-from superhosts.cli._settings import output_options, traffic_settings
+from superhosts.cli._settings import output_options, tell_detector, traffic_settings
 from superhosts.cli._signals import ENDING, Interruption
 from superhosts.cli._summary import CountersOutput, RunTotals, profiled, tell_end, windows_text
 from superhosts.cli._values import parse_seconds
@@ -106,6 +106,7 @@ def scan(options: ScanOptions) -> None:
     timing = scan_options(sources, settings, joins_short=joins, grace=parse_seconds(options.grace))
     how = ScanRun(options.save, options.quiet, options.verbose, counters, timing._replace(leaves_open=False))
     outputs.on_error = errors.add
+    tell_detector(options, settings)
     with profiled(options.verbose):
         found_any = run_scan(sources, settings, outputs, errors, how)
     fail_with(errors.found)

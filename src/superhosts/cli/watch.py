@@ -10,7 +10,7 @@ from dataclasses import replace
 from superhosts.cli._alerts import RELOADED, exchange, for_alerts, policy_of, reload_options, with_alerts
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
-from superhosts.cli._settings import output_options, traffic_settings
+from superhosts.cli._settings import output_options, tell_detector, traffic_settings
 from superhosts.cli._summary import CountersOutput
 from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import ScanRun, run_scan, use_filter
@@ -77,5 +77,6 @@ def watch(options: Watch) -> None:
     timing = scan_options(sources, settings, joins_short=False, grace=parse_seconds(options.grace))
     how = ScanRun(options.save, options.quiet, counters=counters, view=view, around=observed, on_step=on_step)
     how = replace(how, run=timing._replace(leaves_open=False), prepares=True, reload=reloads.ask)
+    tell_detector(options, settings)
     run_scan(sources, settings, outputs, errors, how)
     fail_with(errors.found)

@@ -24,16 +24,16 @@ MOST_COLUMNS = 1 << 24  # of an array in a slice
 SLICE_BYTES = 2 << 20
 GIANT_BITS = 6  # giant columns take the pairs in the highest 2^-6 of priorities
 GIANT_SAMPLE = 1 << GIANT_BITS  # so they count one in this many pairs
-# The arrays, column bits and label bits for memories of at least this many bytes.
+# The arrays, column bits, label bits and sample bits for memories of at least this many bytes.
 DEFAULT_FORMS = (
-    (96 << 20, (5, 16, 6)),
-    (24 << 20, (4, 15, 5)),
-    (6 << 20, (4, 14, 4)),
-    (2 << 20, (4, 13, 3)),
-    (700_000, (4, 12, 2)),
-    (200_000, (4, 11, 2)),
-    (64_000, (4, 10, 1)),
-    (0, (3, 10, 1)),
+    (96 << 20, (5, 16, 6, 0)),
+    (24 << 20, (4, 15, 5, 0)),
+    (6 << 20, (4, 14, 4, 0)),
+    (2 << 20, (4, 13, 3, 0)),
+    (700_000, (4, 12, 2, 0)),
+    (200_000, (4, 9, 1, 1)),
+    (80_000, (4, 9, 1, 3)),
+    (0, (3, 9, 1, 3)),
 )
 LEAST_WITH_GIANT = 16  # columns of an array in a slice, of which one may become a giant column
 # Noise removal turns exactly θ peers into slightly less than θ, so estimates up to this much below θ count as θ.
@@ -57,6 +57,7 @@ class Shape(NamedTuple):
     arrays: int
     column_bits: int
     label_bits: int
+    sample_bits: int = 0
 
 
 class Sizes(NamedTuple):
@@ -107,7 +108,8 @@ def shape_for(memory: int) -> Shape:
     the worst case of a range of flows: 5 M to 50 M in 128 MiB. Smaller memories tend to be fuller, so that their
     ranges reach further. They have four arrays: a fifth helps up to thirty times the flows per byte of 5 M in 128 MiB
     (0.4 instead of 0.5 % wrong at ten times as many), and does harm from sixty times as many on. Below 2 MiB, they are
-    for up to fifty times as many: 0.9 M pairs in 500 KB.
+    for up to fifty times as many: 0.9 M pairs in 500 KB. Below 700 KB, columns that take every pair would be full with
+    most traffic, so one in two pairs is written, and one in eight below 200 KB.
     """
     memory = min(memory, 1 << 62)  # Larger integers may overflow a float.
     slice_bits = max(0, min(10, round(math.log2(max(memory, 1) / SLICE_BYTES))))

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from superhosts.core.defaults import MEMORY
 from superhosts.core.pairs import SYN, TCP, PacketBatch, Window, pack
 from superhosts.detectors.cube import Cube
 from superhosts.jit.compilation import until_stopped
@@ -25,8 +26,8 @@ from superhosts.sketch.files import estimate_in_file
 from superhosts.sketch.sketch import Sketch
 from superhosts.sources.base import Source
 
-SMALL = "64KiB"  # of a cube
-FEW, MANY = 1500, 12_000  # packets: a cube of this memory counts the pairs of the first exactly
+SMALL = "slices=1,arrays=4,columns=112,rows=1024,labels=2,share=8,giants=1"  # a cube of 64 KiB
+FEW, MANY = 1500, 12_000  # packets: such a cube counts the pairs of the first exactly
 WINDOWS = FEW, FEW, MANY, MANY, FEW  # in which exact and dense panes meet, in each order
 
 
@@ -52,7 +53,7 @@ def rehearse(
     list(_windows(settings, make_detector, [1], find))  # The packets may be outside of the monitored network.
     everywhere = replace(settings, inner=(), exclude=(), watch=("inner",))
     if make_detector is None and issubclass(settings.kind, Cube):
-        everywhere = replace(everywhere, memory=SMALL, geometry="", memory_total=None)
+        everywhere = replace(everywhere, memory=MEMORY, geometry=SMALL, memory_total=None)
     results = list(_windows(everywhere, make_detector, WINDOWS, find))
     if settings.slides and find:
         builder = WindowBuilder(everywhere, make_detector)

@@ -34,7 +34,7 @@ from superhosts.pipeline.contacts import with_details
 from superhosts.pipeline.interleaver import Interleaver
 from superhosts.pipeline.network import Counters as Counters
 from superhosts.pipeline.rehearsal import rehearse
-from superhosts.pipeline.settings import AUTO, Settings, settings_of
+from superhosts.pipeline.settings import Settings, settings_of
 from superhosts.pipeline.sliding import SlidingAhead, SlidingPanes
 from superhosts.pipeline.windows import LIMITS, Event, Jump, Limits, Piece, PutOff, TumblingWindows, split_by_window
 from superhosts.sources.base import PACE, Pace, Source, Stopped, input_border
@@ -623,7 +623,7 @@ def scan(
     top: int | None = None,
     window: str | None = None,
     slide: str = "",
-    detector: str | type[Detector] = AUTO,
+    detector: str | type[Detector] = "cube",
     memory: str | int = defaults.MEMORY,
     geometry: str = "",
     exact: bool | Literal["on", "off"] | None = None,
@@ -677,8 +677,8 @@ def scan(
     - `window`: a length like "5m", or "all" for one window. Without it, inputs that end and are together shorter than 5
       minutes are one window; others have windows of 5 minutes. `slide`: windows overlap, and each begins this much
       after the one before ("30s"; the window is a multiple of it).
-    - `detector`: "auto" is "cube", but with 4 MiB or less "stream", unless windows slide, sketches are kept or an
-      option of cubes is given: better with so little memory, but its sketches cannot be merged.
+    - `detector`: "auto", as of the commands, is "stream" with 4 MiB or less, unless windows slide, sketches are kept or
+      an option of cubes is given: better with so little memory, but its sketches cannot be merged.
     - `memory` (or a `geometry` that `plan` gives), `exact`: count exactly while the pairs of a window fit (True,
       False, or None as the device decides). `memory_total`: the most memory that a scan may need.
     - `key`: the secret; without one, the public key, which everybody knows (`own_key()` is yours). `site`: a name that

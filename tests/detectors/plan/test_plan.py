@@ -156,7 +156,7 @@ def test_the_default_geometry_follows_the_memory_alone():
     for memory in ("128MiB", "8MiB"):
         geometry = Geometry.for_memory(memory)
         assert Cube(memory, device="cpu").geometry == geometry
-        assert (*geometry[1:4], geometry.label_bits) == shape_for(parse_size(memory))
+        assert (*geometry[1:4], geometry.label_bits, geometry.sample_bits) == shape_for(parse_size(memory))
         assert 0.98 * parse_size(memory) < geometry.memory <= parse_size(memory)
 
 

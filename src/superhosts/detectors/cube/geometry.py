@@ -65,7 +65,7 @@ class Geometry(Sizes):
             most = format_size(MOST_COLUMNS * one * parts)
             rule = f"{MOST_COLUMNS:,} columns, the most, in each of {shape.arrays} arrays of {1 << shape.slice_bits:,}"
             raise GeometryError(f"memory {format_size(size)} is too large: {rule} slices take {most}")
-        return cls(key_bits, *shape[:3], plain, shape.label_bits, SHARE_BITS, giants).check()
+        return cls(key_bits, *shape[:3], plain, shape.label_bits, SHARE_BITS, giants, shape.sample_bits).check()
 
     @classmethod
     def for_traffic(
