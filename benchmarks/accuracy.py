@@ -6,6 +6,8 @@ flood     the same with a flood of spoofed sources, where every address is a hos
 memory    the smallest memory with a total false rate of at most 1 % at 5 M flows
 giants    hosts with up to ten million peers
 small     100 KB to 1 MB: the largest hosts by name, compared with rivals
+loads     64 to 256 KiB: the same over four loads of two laws
+little    total false rate at 5 M flows in 1 to 4 MiB
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ MEMORIES = (64, 32, 16, 8, 6, 4, 3)
 def main() -> None:
     """Run the selected sections."""
     sections: dict[str, Callable[[Report], None]] = {"low": low, "flood": flood, "memory": memory, "giants": giants}
-    sections["small"] = accuracy_small.run
+    sections |= {"small": accuracy_small.run, "loads": accuracy_small.run_loads, "little": accuracy_small.run_little}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer and smaller windows")
     names = ["ftr", *sections]

@@ -1,4 +1,9 @@
-"""Section "small" of accuracy.py: the largest hosts of 0.9 M pairs, found by name in 100 KB to 1 MB."""
+"""Sections of accuracy.py about little memory: "small", "loads" and "little".
+
+small     the largest hosts of 0.9 M pairs, found by name in 100 KB to 1 MB
+loads     the largest 100 of 0.5 to 4 M pairs of two laws in 64 KiB to 256 KiB; every window has a key of its own
+little    total false rate of 5 M flows in 1 to 4 MiB, packets in trains; every window has a key of its own
+"""
 
 from __future__ import annotations
 
@@ -14,16 +19,20 @@ import numpy as np
 from harness import Report
 from superhosts.detectors.cube import Cube
 from superhosts.detectors.detector import Detector
+from superhosts.detectors.stream import Stream
 from superhosts.lab.rivals.filter import Filter
 from superhosts.lab.rivals.pairsample import PairSample
 from superhosts.lab.rivals.rgs import Rgs
 from superhosts.lab.rivals.spreadsketch import SpreadSketch
+from superhosts.lab.scores import Estimates, Truth, ask_all, score
+from superhosts.sources.synthetic.traffic import Traffic, window_flows, window_hosts, window_packets
 
 HOSTS, PAIRS = 60_000, 900_000
 TOPS = (50, 100, 150)  # hosts; the last of them has about 500 peers
 KILOBYTES = (100, 250, 500, 1000)
 WINDOWS, SEED = 24, 2
 MAKERS: dict[str, Callable[[int], Detector]] = {
+    "stream": Stream,
     "cube": lambda size: Cube(size, flows=PAIRS, threshold=500, device="cpu", exact=False),
     "rgs": lambda size: Rgs(size, device="cpu"),
     "spreadsketch": lambda size: SpreadSketch(size, device="cpu"),
@@ -100,12 +109,19 @@ def table(tallies: dict[tuple[int, str], Tally]) -> str:
     return "\n".join(lines)
 
 
-def make_window(random: np.random.Generator) -> Window:
-    """Draw a window: sizes with a Pareto tail, random addresses."""
-    sizes = np.minimum(random.pareto(1.05, HOSTS) + 1, HOSTS)
-    sizes = np.maximum(1, sizes * PAIRS / sizes.sum()).astype(np.int64)
-    names = np.unique(random.integers(0, 1 << 32, 2 * HOSTS, dtype=np.uint32))
-    names = random.permutation(names)[:HOSTS]
+LAWS: dict[str, Callable[[np.random.Generator, int], Any]] = {  # sizes of hosts, to be scaled
+    "pareto": lambda random, hosts: np.minimum(random.pareto(1.05, hosts) + 1, hosts),
+    "lognormal": lambda random, hosts: np.exp(random.normal(0, 2.2, hosts)),
+}
+
+
+def make_window(random: np.random.Generator, pairs: int = PAIRS, law: str = "pareto") -> Window:
+    """Draw a window: sizes by a law, random addresses."""
+    count = pairs * HOSTS // PAIRS
+    sizes = LAWS[law](random, count)
+    sizes = np.maximum(1, sizes * pairs / sizes.sum()).astype(np.int64)
+    names = np.unique(random.integers(0, 1 << 32, 2 * count, dtype=np.uint32))
+    names = random.permutation(names)[:count]
     hosts = np.repeat(names, sizes)
     peers = random.integers(0, 1 << 32, len(hosts), dtype=np.uint32)
     return Window(random.permutation(hosts), peers, names[np.argsort(-sizes)])
@@ -115,3 +131,63 @@ def f1(found: Any, true: Any) -> float:
     """Return the harmonic mean of precision and recall."""
     right = len(set(found.tolist()) & set(true.tolist()))
     return 2 * right / max(1, len(found) + len(true))
+
+
+LOADS = (500_000, 1_000_000, 2_000_000, 4_000_000)
+LITTLE = {"64 KiB": 1 << 16, "100 KB": 100_000, "256 KiB": 1 << 18}
+OF_LOADS: dict[str, Callable[[int, bytes], Detector]] = {  # of a memory and a key
+    "stream": lambda size, key: Stream(size, key=key),
+    "cube, default": lambda size, key: Cube(size, key=key, device="cpu", exact=False),
+    "rgs": lambda size, key: Rgs(size, key=key, device="cpu"),
+    "filter": lambda size, key: Filter(size, key=key, threshold=200, device="cpu"),
+}
+LOAD_WINDOWS = 12
+
+
+def key_of(number: int) -> bytes:
+    return b"key of window %d" % number
+
+
+def run_loads(report: Report) -> None:
+    """Measure F1 of the largest 100 hosts over loads and laws."""
+    for law in LAWS:
+        for load in LOADS[:1] if report.quick else LOADS:
+            scores: dict[tuple[str, str], list[float]] = {}
+            for number in range(2 if report.quick else LOAD_WINDOWS):
+                window = make_window(np.random.default_rng((load, number)), load, law)
+                for memory, size in LITTLE.items():
+                    for name, make in OF_LOADS.items():
+                        detector = make(size, key_of(number))
+                        detector.update(window.hosts, window.peers)
+                        found = f1(detector.top(100).hosts, window.largest[:100])
+                        scores.setdefault((memory, name), []).append(found)
+            for (memory, name), values in scores.items():
+                note = f"± {stdev(values) / math.sqrt(len(values)):.3f}"
+                title = f"F1 of the top 100, {load / 1e6:g} M pairs, {law}, {memory}: {name}"
+                report.add("loads", title, fmean(values), "", note=note, runs=values)
+
+
+def run_little(report: Report) -> None:
+    """Measure the total false rate and the intervals of what scans take with 1 to 4 MiB, and of a cube."""
+    flows, supers, count = (500_000, 60, 2) if report.quick else (5_000_000, 600, 12)
+    rates: dict[str, list[float]] = {}
+    estimates: dict[str, list[Estimates]] = {}
+    for number in range(count):
+        traffic = Traffic(flows=flows, packets=2 * flows, super_hosts=supers, seed=100 + number)
+        hosts, peers = window_flows(traffic, 0)
+        picks, truth = window_packets(traffic, 0), Truth(*window_hosts(traffic, 0))
+        for mebibytes in (1, 2, 4):
+            for name in ("stream", "cube, default"):
+                detector = OF_LOADS[name](mebibytes << 20, key_of(number))
+                for start in range(0, len(picks), 1 << 20):
+                    some = picks[start : start + (1 << 20)]
+                    detector.update(hosts[some], peers[some])
+                title = f"{mebibytes} MiB: {name}"
+                rates.setdefault(title, []).append(100 * score(detector.super_hosts(1024), truth, 1024).ftr)
+                estimates.setdefault(title, []).append(ask_all(detector, truth, 1024))
+    for title, values in rates.items():
+        note = f"± {stdev(values) / math.sqrt(count):.2f}"
+        report.add("little", f"FTR, 5 M flows, {title}", fmean(values), "%", note=note, runs=values)
+        together = Estimates(*map(np.concatenate, zip(*estimates[title], strict=True)))
+        report.add("little", f"95 % intervals, 5 M flows, {title}", 100 * together.coverage, "% hold")
+        report.add("little", f"mean error, 5 M flows, {title}", 100 * together.mean_error, "%")

@@ -31,6 +31,7 @@ DEFAULT_FORMS = (
     (6 << 20, (4, 14, 4, 0)),
     (2 << 20, (4, 13, 3, 0)),
     (700_000, (4, 12, 2, 0)),
+    (450_000, (4, 11, 2, 0)),
     (200_000, (4, 9, 1, 1)),
     (80_000, (4, 9, 1, 3)),
     (0, (3, 9, 1, 3)),
@@ -108,7 +109,7 @@ def shape_for(memory: int) -> Shape:
     the worst case of a range of flows: 5 M to 50 M in 128 MiB. Smaller memories tend to be fuller, so that their
     ranges reach further. They have four arrays: a fifth helps up to thirty times the flows per byte of 5 M in 128 MiB
     (0.4 instead of 0.5 % wrong at ten times as many), and does harm from sixty times as many on. Below 2 MiB, they are
-    for up to fifty times as many: 0.9 M pairs in 500 KB. Below 700 KB, columns that take every pair would be full with
+    for up to fifty times as many: 0.9 M pairs in 500 KB. Below 450 KB, columns that take every pair would be full with
     most traffic, so one in two pairs is written, and one in eight below 200 KB.
     """
     memory = min(memory, 1 << 62)  # Larger integers may overflow a float.
