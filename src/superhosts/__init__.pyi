@@ -12,6 +12,7 @@ from superhosts.detectors.cube import Cube as Cube
 from superhosts.detectors.cube import Geometry as Geometry
 from superhosts.detectors.detector import Detector as Detector
 from superhosts.detectors.exact import Exact as Exact
+from superhosts.detectors.stream import Stream as Stream
 from superhosts.errors import GeometryError as GeometryError
 from superhosts.errors import InputError as InputError
 from superhosts.errors import MergeError as MergeError

@@ -259,3 +259,52 @@ def test_the_last_line_tells_what_exports_lack() -> None:
         "1 damaged datagram",
         "1 set of records that waits for its template",
     ]
+
+
+# The detector
+
+
+def test_little_memory_is_for_a_stream_unless_sketches_are_to_be_merged(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", crowd(20))
+    chosen = {"memory": "4MiB", "inner": "10.0.0.0/8"}
+    for more, detector, is_said in (
+        ([], "stream", True),
+        (["-q"], "stream", False),
+        (["--detector", "stream"], "stream", False),
+        (["--detector", "cube"], "cube", False),
+        (["--memory", "5MiB"], "cube", False),
+        (["--slide", "1m"], "cube", False),
+        (["--exact", "off"], "cube", False),
+        (["--save", str(tmp_path / "saved")], "cube", False),
+    ):
+        options = [word for name, value in chosen.items() for word in (f"--{name}", value)]
+        ended = run("scan", path, "--json", "--top", 1, *options, *more)
+        assert ended.status == 0
+        assert {row["detector"] for row in ended.rows} == {detector}, more
+        assert ended.err.startswith("detector: stream (with 4 MiB better than a cube; ") == is_said, more
+    (window,) = sh.scan(path, **chosen, detector="auto")
+    assert window[0].detector == "stream"
+    (window,) = sh.scan(path, **chosen, detector="auto", keep_sketch=True)
+    assert window[0].detector == "cube"
+    edge = run("edge", path, "--detector", "stream", "--site", "ams", "--to", tmp_path, "--spool", tmp_path / "spool")
+    assert (edge.status, edge.err) == (2, "superhosts: --detector stream: a hub merges cube, cbaa, cbaa-paper\n")
+    slide = run("scan", path, "--detector", "stream", "--slide", "1m")
+    assert slide.status == 2
+    assert "windows that overlap are merged from panes, which stream cannot do" in slide.err
+
+
+def test_a_saved_stream_answers_and_says_that_it_cannot_be_merged(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.pcap", crowd(20))
+    stream = ["--detector", "stream", *SMALL]
+    rows = run("scan", path, "--json", "--save", tmp_path / "s", *stream).rows
+    (file,) = (tmp_path / "s").iterdir()
+    asked = run("hosts", file, "--json", "--top", 10).rows
+    assert [{**row, "site": "local"} for row in rows] == asked
+    explained = run("explain", file, "10.0.0.1")
+    assert (explained.status, "20" in explained.out) == (0, True)
+    again = run("scan", path, "--json", "--save", tmp_path / "s", *stream)
+    assert (again.status, again.rows) == (4, rows)
+    assert "cannot merge stream sketches" in again.err
+    merged = run("merge", file, file, "-o", tmp_path / "union.cube")
+    assert merged.status == 2
+    assert "cannot merge stream sketches" in merged.err
