@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,7 @@ class Key(NamedTuple):
     columns: tuple[int, ...]  # multiplier and addend of each array
 
 
+@lru_cache(maxsize=4)  # Every window has new detectors, of the same key.
 def make_key(secret: bytes = DEFAULT_KEY, *, integer: type = np.uint64) -> Key:
     """Derive the key schedule from a secret of any length. Pass `integer=int` for use in plain Python."""
     count = iter(range(1 << 16))

@@ -37,7 +37,7 @@ from superhosts.sources.base import SourceCounters
 SPECIAL_CHOICES = ("drop", "keep")  # what to do with multicast, broadcast and unspecified addresses as hosts
 # Packets that a thread turns into pairs at a time. With more they leave its cache, with fewer threads wait for Python.
 LEAST_SHARE, MOST_SHARE = 1 << 14, 1 << 17
-ROOM = 2 * MOST_SHARE + 1  # pairs: two of each packet, and what is overwritten
+ROOM = 2 * (MOST_SHARE + 1)  # pairs: two of each packet, and what is overwritten
 # The marks of packets that count for a contact (core/pairs.py)
 MARKS = {"": 0, "opened": traffic.OPENED, "answered": traffic.ANSWERS | traffic.ANSWERED}
 Ports = NDArray[np.uint16]
@@ -129,6 +129,25 @@ def make_pairs(
             peers[count, 0], peers[count, 1] = src[i, 0], src[i, 1]
             count += np.uint64(targets[i])
     return int(count)
+
+
+@partial(compiled, counts=False)
+def split_pairs(
+    src: Addresses, dst: Addresses, sources: Flags, targets: Flags, pairs: tuple[Any, Any]
+) -> tuple[int, int]:
+    """Write the ends of packets with two hosts, and behind the room for these the pairs of packets with one.
+
+    Return how many of each there are. Hosts are IPv4 addresses. A detector takes both directions of a pair at once.
+    """
+    hosts, peers = pairs
+    mutual, single = np.uint64(0), np.uint64(len(src) + 1)
+    for i in range(len(src)):
+        hosts[mutual], peers[mutual] = src[i], dst[i]
+        mutual += np.uint64(sources[i] & targets[i])
+        hosts[single] = src[i] if sources[i] else dst[i]
+        peers[single] = dst[i] if sources[i] else src[i]
+        single += np.uint64(sources[i] ^ targets[i])
+    return int(mutual), int(single) - len(src) - 1
 
 
 class Choice(NamedTuple):
@@ -367,19 +386,26 @@ class Network:
                 (src, dst, ports), others = self._choose(batch, part)
                 found = self._look_at_ends(src, dst)
                 ignored, same, left_out = self._count_hosts(found, rule)
-                pairs = self._port_room(batch.family, len(src))
+                pairs, first = self._port_room(batch.family, len(src)), 0
                 count = make_port_pairs(src, dst, ports, found.sources, found.targets, rule, self._port_use, pairs)
                 if number == 0:
                     counts.unknown_details, counts.filtered, counts.no_contact = others
             else:
                 ignored, same, left_out = self._count_hosts(ends, rule)
-                pairs = self._room(batch)
-                count = make_pairs(batch.src, batch.dst, ends.sources, ends.targets, rule, pairs)
+                pairs, first = self._room(batch), 0
+                if batch.family == 4 and self.host_bits[4] == 32:
+                    mutual, count = split_pairs(batch.src, batch.dst, ends.sources, ends.targets, pairs)
+                    some, others = pairs[0][:mutual], pairs[1][:mutual]
+                    if mutual:
+                        result += [(part, PairBatch(some, others)), (part, PairBatch(others, some))]
+                    first = len(batch) + 1
+                else:
+                    count = make_pairs(batch.src, batch.dst, ends.sources, ends.targets, rule, pairs)
             if number == 0:  # Count a packet once, however many parts it belongs to.
                 counts.no_inner_end, counts.same_ends = ignored, same
             if number == 0 if is_detailed else part.direction == "any" or not both:  # Count an end once.
                 counts.special_ends += left_out
-            hosts, peers = pairs[0][:count], pairs[1][:count]
+            hosts, peers = pairs[0][first : first + count], pairs[1][first : first + count]
             if part.family == 6 and self.host_bits[6] <= 64 and not self.lens.hosts_have_ports:
                 hosts = hosts[:, 0].copy()  # The low word of such a host is always zero.
             result.append((part, PairBatch(hosts, peers)))
@@ -462,7 +488,7 @@ class Network:
     def _room(self, batch: PacketBatch) -> tuple[Addresses, Addresses]:
         """Return columns in memory that is used again; few packets, of which thousands may wait, get their own."""
         if len(batch) < LEAST_SHARE:
-            shape = (2 * len(batch) + 1, *batch.src.shape[1:])
+            shape = (2 * (len(batch) + 1), *batch.src.shape[1:])
             return np.empty(shape, batch.src.dtype), np.empty(shape, batch.src.dtype)
         memory = self._lenders[batch.family].borrow()
         columns = (memory.view(np.uint32) if batch.family == 4 else memory.view(np.uint64)).reshape(2, ROOM, -1)

@@ -71,7 +71,8 @@ class PaneQueue:
                 continue
             self._front.append(self._with_older(self._front[-1], pane, densifies=densifies))
             kept += 0 if self._front[-1].oldest is None else pane.memory
-            if kept > MOST_KEPT * self._front[-1].whole.memory:  # Panes with the same pairs take more than their union.
+            # Panes with the same pairs take more than their union.
+            if kept and kept > MOST_KEPT * self._front[-1].whole.memory:
                 self._make_exact()
                 kept, densifies = 0, False
 

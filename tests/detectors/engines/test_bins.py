@@ -94,6 +94,35 @@ def test_recent_repeats_are_dropped_once_and_forgotten_on_clear():
     assert len(entries_of(bins)[0]) == 100
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_pairs_in_both_directions_are_binned_in_both(threads):
+    """A pair that was seen in one direction alone hides nothing of a batch that has both."""
+    rng = np.random.default_rng(8)
+    hosts, peers = rng.integers(0, 1 << 32, (2, 40_000), dtype=np.uint32)
+    parts = [slice(0, 20_000), slice(10_000, 40_000), slice(35_000, 35_000)]
+    both = [each for part in parts for each in ((hosts[part], peers[part]), (peers[part], hosts[part]))]
+    bins = Bins(KEY, key_bits=32, slice_bits=3, memory=1, threads=threads, min_pairs_per_thread=1000)
+    found: list[np.ndarray] = []
+
+    def drain() -> None:
+        found.append(entries_of(bins)[0])
+        bins.done()
+
+    bins.add([(hosts[:5000], peers[:5000]), *both, (peers[20_000:], hosts[20_000:])], drain)
+    drain()
+    words = np.zeros((80_000, 2), np.uint64)
+    words[:, 1] = np.concatenate([hosts, peers])
+    mangled = mangle_column(words, 32, False, KEY)[:, 1]
+    expected = mangled << np.uint64(32) | np.concatenate([peers, hosts])
+    assert np.array_equal(np.unique(np.concatenate(found)), np.unique(expected))
+    bins.clear()
+    for _ in range(2):
+        bins.add([(hosts[:100], peers[:100]), (peers[:100], hosts[:100])], drain)
+        bins.add([(peers[:100], hosts[:100]), (hosts[:100], peers[:100])], drain)
+    assert bins.pending == 800
+    assert threads > 1 or len(entries_of(bins)[0]) == 200  # the cache knows both directions
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_growing_pool_starts_small_and_grows_with_the_pairs_up_to_its_memory(threads):
     rng = np.random.default_rng(2)

@@ -6,6 +6,9 @@ repeat a known pair), mangles the hosts and appends the remaining pairs to bins 
 query needs the result, `drain` passes every bin to one thread. No other thread writes to the slices of that bin, so
 no atomics are needed and no bit is lost, and a slice stays in that core's cache while thousands of pairs are written.
 
+Pairs often come in both directions: two batches, of which the second has the columns of the first, swapped. These are
+binned in one pass that asks a cache of its own once for both. A pair and its reverse have one place there.
+
 Repeats are close together within a bin, so a second small cache, applied when a bin is drained, catches many that the
 first one missed. An update depends on a pair only through (host, folded peer). Dropping an exact repeat therefore
 changes nothing, and both caches stay valid from one drain to the next.
@@ -40,7 +43,7 @@ from superhosts.jit.cache import compiled
 Words = NDArray[np.uint64]
 Narrow = NDArray[np.uint32]
 Indexes = NDArray[np.int32]
-Runs = deque[tuple[Addresses, Addresses]]
+Runs = deque[tuple[Addresses, Addresses, int]]  # the last: 2 if every pair comes in both directions, else 1
 CHUNK = 256  # entries of a chunk: 2 KiB for IPv4, so that the open chunks of all bins stay in a core's cache
 NARROWED = 1 << 14  # integers that are made uint32 at a time, so that they stay in a core's cache
 BLOCK = 512  # pairs deduplicated before any is mangled, so that mangling runs in vector registers
@@ -81,8 +84,9 @@ def cache_shift(places: int) -> np.uint64:
 
 
 @compiled
-def bin_narrow(hosts: Narrow, peers: Narrow, thread: int, cache: Words, pool: Pool, key: Key) -> None:
-    block, places = np.empty(BLOCK, np.uint64), np.empty(BLOCK, np.uint32)
+def bin_narrow(hosts: Narrow, peers: Narrow, ways: int, thread: int, cache: Words, pool: Pool, key: Key) -> None:
+    """Append pairs, if `ways` is 2 in both directions, to bins."""
+    block, places = np.empty(2 * BLOCK, np.uint64), np.empty(BLOCK, np.uint32)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     recent = cache.reshape(-1)
     free = len(cursors) - PADDING
@@ -91,19 +95,29 @@ def bin_narrow(hosts: Narrow, peers: Narrow, thread: int, cache: Words, pool: Po
     one = np.uint64(1)
     for start in range(0, len(hosts), BLOCK):
         ours, theirs = hosts[start : start + BLOCK], peers[start : start + BLOCK]
+        if ways == 2:
+            for i in range(len(ours)):
+                block[i] = np.uint64(max(ours[i], theirs[i])) << np.uint64(32) | np.uint64(min(ours[i], theirs[i]))
+        else:
+            for i in range(len(ours)):
+                block[i] = np.uint64(ours[i]) << np.uint64(32) | np.uint64(theirs[i])
         for i in range(len(ours)):  # 32-bit products, because vector registers have no 64-bit ones
-            mixed = np.uint32(ours[i] * np.uint32(NARROW_MULTIPLIERS[0]))
-            places[i] = np.uint32(mixed + np.uint32(theirs[i] * np.uint32(NARROW_MULTIPLIERS[1]))) >> shift
+            mixed = np.uint32(np.uint32(block[i] >> np.uint64(32)) * np.uint32(NARROW_MULTIPLIERS[0]))
+            other = np.uint32(np.uint32(block[i] & np.uint64(MASK32)) * np.uint32(NARROW_MULTIPLIERS[1]))
+            places[i] = np.uint32(mixed + other) >> shift
         fresh = np.uint64(0)  # Indexes are unsigned: a signed one is tested for negative values.
         for i in range(len(ours)):
-            pair, place = np.uint64(ours[i]) << np.uint64(32) | np.uint64(theirs[i]), places[i]
+            pair, place = block[i], places[i]
             block[fresh] = pair
             fresh += np.uint64(recent[place] != pair)
             recent[place] = pair
+        for i in range(fresh if ways == 2 else np.uint64(0)):
+            host = np.uint64(mangle32(block[i] & np.uint64(MASK32), key))
+            block[fresh + i] = host << np.uint64(32) | block[i] >> np.uint64(32)
         for i in range(fresh):
             pair = block[i]
             block[i] = np.uint64(mangle32(pair >> np.uint64(32), key)) << np.uint64(32) | pair & np.uint64(MASK32)
-        for i in range(fresh):
+        for i in range(fresh * np.uint64(ways)):
             bin_ = block[i] >> np.uint64(32) & last_bin
             slot = np.uint64(np.uint32(cursors[bin_]))
             entries[slot] = block[i]
@@ -123,7 +137,7 @@ def bin_integers(hosts: Words, peers: Words, thread: int, cache: Words, pool: Po
         some, others = hosts[start : start + NARROWED], peers[start : start + NARROWED]
         if (narrow_into(some, ours) | narrow_into(others, theirs)) >> np.uint64(32):
             return False
-        bin_narrow(ours[: len(some)], theirs[: len(some)], thread, cache, pool, key)
+        bin_narrow(ours[: len(some)], theirs[: len(some)], 1, thread, cache, pool, key)
     return True
 
 
@@ -308,6 +322,22 @@ def narrow_batches(batches: Batches, key_bits: int) -> Batches:
     return found
 
 
+def _in_ways(batches: Batches) -> Runs:
+    """Join every two batches of 32-bit pairs of which the second is the first, swapped."""
+    runs: Runs = deque()
+    for hosts, peers in batches:
+        ours, theirs, ways = runs[-1] if runs else (peers, hosts, 2)
+        if ways == 1 and hosts.dtype == np.uint32 and _are_one(hosts, theirs) and _are_one(peers, ours):
+            runs[-1] = ours, theirs, 2
+        else:
+            runs.append((hosts, peers, 1))
+    return runs
+
+
+def _are_one(column: Addresses, other: Addresses) -> bool:
+    return bool(column.__array_interface__ == other.__array_interface__)
+
+
 def _as_rows(column: Addresses) -> Words:
     return np.ascontiguousarray(column, np.uint64).reshape(len(column), -1)
 
@@ -337,6 +367,7 @@ class Bins:
         self.chunks = self.most_chunks = 0  # chunks of each thread, and the most that it may have
         self.pool: Pool
         self.cache: Words
+        self.mutual: Words  # the cache of pairs in both directions
         self.seen: Words
         self.pending = 0  # upper bound on the number of pending entries
 
@@ -357,7 +388,8 @@ class Bins:
 
     def _make_caches(self, width: int, chunks: int, most: int) -> dict[str, Words]:
         bits = CACHE_BITS if chunks == most else min(CACHE_BITS, (chunks * CHUNK).bit_length() - 5)
-        return {"cache": make_cache(self.threads, bits, width), "seen": make_cache(self.threads, SEEN_BITS, width)}
+        sizes = {"cache": bits, "mutual": bits, "seen": SEEN_BITS}
+        return {name: make_cache(self.threads, size, width) for name, size in sizes.items()}
 
     def free(self, thread: int) -> int:
         """Return the entries that a thread can take, since each bin may open one more chunk."""
@@ -388,7 +420,7 @@ class Bins:
                 drain()
                 if self.chunks < self.most_chunks:
                     self._allocate(width, GROWTH * self.chunks)
-            left = sum(len(hosts) for hosts, _ in runs)
+            left = sum(ways * len(hosts) for hosts, _, ways in runs)
             threads = self.threads if left > self.min_pairs_per_thread else 1
             # The count grows before the work starts, so that pairs of an interrupted call do not count as written.
             self.pending += left
@@ -398,8 +430,8 @@ class Bins:
         """Split batches into runs that threads take in turn, so that none waits for a thread with more work."""
         length = min(max(-(-pairs // self.threads), self.min_pairs_per_thread, 1), MAX_RUN)
         return deque(
-            (hosts[start : start + length], peers[start : start + length])
-            for hosts, peers in batches
+            (hosts[start : start + length], peers[start : start + length], ways)
+            for hosts, peers, ways in _in_ways(batches)
             for start in range(0, len(hosts), length)
         )
 
@@ -407,22 +439,22 @@ class Bins:
         """Append runs until none is left or this thread's part of the pool has less than `least` free entries."""
         while runs and (free := self.free(thread)) >= least:
             try:
-                hosts, peers = runs.popleft()
+                hosts, peers, ways = runs.popleft()
             except IndexError:  # Another thread has taken the last one.
                 return
-            if len(hosts) > free:
-                runs.appendleft((hosts[free:], peers[free:]))
-                hosts, peers = hosts[:free], peers[:free]
-            self._append(thread, hosts, peers)
+            if len(hosts) > free // ways:
+                runs.appendleft((hosts[free // ways :], peers[free // ways :], ways))
+                hosts, peers = hosts[: free // ways], peers[: free // ways]
+            self._append(thread, hosts, peers, ways)
 
-    @timed("bin", amount=lambda _, bins, thread, hosts, peers: len(hosts))
-    def _append(self, thread: int, hosts: Addresses, peers: Addresses) -> None:
-        common = thread, self.cache[thread], self.pool, self.key
+    @timed("bin", amount=lambda _, bins, thread, hosts, peers, ways: ways * len(hosts))
+    def _append(self, thread: int, hosts: Addresses, peers: Addresses, ways: int) -> None:
+        common = thread, (self.cache if ways == 1 else self.mutual)[thread], self.pool, self.key
         if are_integers(hosts, self.key_bits):
             if not bin_integers(cast(Words, hosts), cast(Words, peers), *common):
                 raise DoesNotFitError
         elif self.width == 1:
-            bin_narrow(cast(Narrow, hosts), cast(Narrow, peers), *common)
+            bin_narrow(cast(Narrow, hosts), cast(Narrow, peers), ways, *common)
         else:
             bin_wide(_as_rows(hosts), _as_rows(peers), *common, self.key_bits)
 

@@ -43,7 +43,7 @@ FIRST_SIZE = 32  # slots of a new table
 # soon be full again.
 GROWTH, MAX_GROWTH = 1.4, 4.0
 SMALL = 1 << 18  # entries that are inserted at once if they are the first
-SHARED_PAIRS = 1 << 16  # pairs from which on threads share a merge or a search: waking one takes as long as a few
+SHARED_PAIRS = 1 << 18  # pairs from which on threads share a merge or a search: waking one takes as long as a few
 SHARES = 4  # in which each thread's part is cut, as tables differ in size, and a thread that wakes late takes less
 STEPS = 8  # in which new pairs are counted: most sets that go over their limit have done so after the first
 EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
@@ -240,7 +240,7 @@ class PairSet:
         is_lent = self._is_old & bool(self._is_old.any() and self._is_lent())
         replaced = is_full | self._borrowed[bins] | is_lent[bins]
         old = [self._memory[bin_] for bin_ in bins[replaced].tolist()]
-        for width in np.unique(places.widths[replaced]).tolist():
+        for width in set(places.widths[replaced].tolist()):  # `np.unique` would load numpy.ma first, in 20 ms
             chosen = replaced & (places.widths == width)
             words, tables = make_tables(bins[chosen], sizes[chosen], width)
             self._put(tables, words)
@@ -307,7 +307,7 @@ class PairSet:
             bins = [
                 bin_ for bin_ in range(slice_, self.bins.bins, slices) if self._counts[bin_] * self._places.sizes[bin_]
             ]
-            for width in np.unique(self._places.widths[bins]).tolist():
+            for width in sorted(set(self._places.widths[bins].tolist())):
                 take(self._portion([bin_ for bin_ in bins if self._places.widths[bin_] == width], width))
             if release:
                 for bin_ in bins:

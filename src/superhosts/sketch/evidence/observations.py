@@ -70,6 +70,8 @@ def mark_of(hashed: np.uint64) -> np.uint64:
 
 
 def distinct(marks: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Estimate how many things have set the bits of each word; of equal words, which most are, once."""
+    marks, places = np.unique(marks, return_inverse=True)
     bits = (marks[:, None] >> np.arange(LEVELS * BITS, dtype=np.uint64)) & np.uint64(1)
     filled = bits.reshape(len(marks), LEVELS, BITS).sum(axis=2, dtype=np.float64)
     rate = _SHARES / BITS  # with which a bit of each level is chosen
@@ -81,7 +83,7 @@ def distinct(marks: NDArray[np.uint64]) -> NDArray[np.float64]:
         low, high = np.where(slope > 0, middle, low), np.where(slope > 0, high, middle)
     found = np.minimum(np.exp((low + high) / 2), MOST)
     found = np.where(filled.sum(axis=1) == 1, 1.0, found)
-    return np.where(marks == 0, 0.0, found)
+    return np.where(marks == 0, 0.0, found)[places]
 
 
 SENT_TCP, SENT_UDP, SENT_ICMP, SENT_OTHER = 1, 2, 4, 8
