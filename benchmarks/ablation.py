@@ -23,7 +23,7 @@ from cases import THETA, update_in_batches
 from harness import HERE, Report
 from superhosts.core.units import parse_size
 from superhosts.detectors.cube import Cube, Geometry
-from superhosts.detectors.estimate import Estimate, Evidence, estimate_by_mean
+from superhosts.detectors.estimate import Estimate, estimate_by_mean
 from superhosts.detectors.formulas import Shape, columns_in
 from superhosts.errors import ThresholdWarning
 from superhosts.lab.scores import Truth, score
@@ -56,7 +56,7 @@ class Variant(NamedTuple):
 
 VARIANTS = {
     "the default": Variant(),
-    "estimated with the mean fill of each array": Variant(by_mean=True),
+    "estimates by the mean fill of each array": Variant(by_mean=True),
     "lines not turned": Variant({"turned_lines": 0}),
     "neither lines nor words turned": Variant({"turned_lines": 0}, changes=NO_ROTATION),
     "one priority for all arrays": Variant(changes=ONE_PRIORITY),
@@ -75,8 +75,8 @@ Rates = dict[str, list[tuple[float, float]]]  # FNR and FPR in every window, by 
 class ByMean(Cube):
     """A cube that takes the mean fill of each array for the noise in a host's columns."""
 
-    def _estimate(self, evidence: Evidence) -> Estimate:
-        return estimate_by_mean(evidence, self.geometry.rows)
+    def _estimates(self, mangled: Any, counts: Any) -> Estimate:
+        return estimate_by_mean(self._evidence(mangled, counts), self.geometry.rows)
 
 
 def main() -> None:

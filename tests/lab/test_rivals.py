@@ -92,8 +92,9 @@ FOR_MEMORY = [  # sizes for a memory and a threshold
     ("1MiB", 1024, gse.Geometry(23, 12, 13)),
     ("1MiB", 1025, gse.Geometry(23, 13, 13)),
     ("1MiB", 10, gse.Geometry(23, 6, 13)),
-    ("1MiB", 300.5, filter.Geometry(98304, 4, 16384, 300)),
-    ("1MiB", 1024, spreadsketch.Geometry(4, 4096, 2, 149)),  # 2·299·ln 299 = 3409
+    ("1MiB", 300.5, filter.Geometry(65536, 4, 32768, 300)),
+    ("1MiB", 1024, spreadsketch.Geometry(4, 4096, 3, 79)),  # 4·290·ln 290 = 6577
+    ("1MiB", 2193, spreadsketch.Geometry(4, 4096, 4, 89)),
     ("1MiB", 20_000, spreadsketch.Geometry(4, 4096, 8, 49)),
     ("1MiB", 1e9, spreadsketch.Geometry(4, 4096, 16, 26)),
     (100 * 1024, 1024, rgs.Geometry(groups=13312, buckets=560)),

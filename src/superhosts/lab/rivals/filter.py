@@ -37,9 +37,8 @@ class Geometry(NamedTuple):
 
     @classmethod
     def for_memory(cls, memory: str | int, threshold: float = THRESHOLD) -> Self:
-        """Return three quarters of bits and one of counters, which errs less than the published halves."""
-        quarter = parse_memory(memory, 128, "filter") // 4
-        return cls(3 * quarter // 8, ROWS, quarter // (4 * ROWS)).listing(threshold)
+        half = parse_memory(memory, 128, "filter") // 2
+        return cls(half // 8, ROWS, half // (4 * ROWS)).listing(threshold)
 
     def listing(self, threshold: float) -> Self:
         if not 1 <= threshold < UINT32_RANGE:

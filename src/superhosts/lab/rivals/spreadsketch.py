@@ -42,10 +42,11 @@ class Geometry(NamedTuple):
 
     @classmethod
     def for_memory(cls, memory: str | int, threshold: float = THRESHOLD) -> Self:
-        """Return the most buckets, with as few components as count to several times the threshold."""
+        """Return the most buckets, with more components than published if several times the threshold need them."""
         row = 8 * BUCKET_WORDS * ROWS
-        buckets = parse_memory(memory, 2 * row, "spreadsketch") // row
-        sizes = [cls(ROWS, buckets, count, MAP_BITS // (count + 1)) for count in range(2, MAX_COMPONENTS + 1)]
+        usual = cls(buckets=parse_memory(memory, 2 * row, "spreadsketch") // row)
+        counts = range(usual.components + 1, MAX_COMPONENTS + 1)
+        sizes = [usual, *(usual._replace(components=c, component_bits=MAP_BITS // (c + 1)) for c in counts)]
         return next((each for each in sizes if each.most >= REACH * threshold), sizes[-1]).check()
 
     def check(self) -> Self:
