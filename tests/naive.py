@@ -325,8 +325,10 @@ class Vbfa:
 class SpreadSketch:
     """Buckets as sets of (component, bit), and a pair (level, mangled host) that only increases."""
 
-    def __init__(self, rows: int, buckets: int, secret: bytes) -> None:
-        self.rows, self.buckets = rows, buckets
+    def __init__(self, geometry: dict[str, int], secret: bytes) -> None:
+        self.rows, self.buckets = geometry["rows"], geometry["buckets"]
+        self.sizes = [geometry["component_bits"]] * (geometry["components"] - 1)
+        self.sizes.append(448 - sum(self.sizes))
         self.key = Key(secret)
         self.maps: dict[tuple[int, int], set[tuple[int, int]]] = {}
         self.labels: dict[tuple[int, int], tuple[int, int]] = {}
@@ -338,30 +340,29 @@ class SpreadSketch:
         m = mangle32(host, self.key)
         h = pair_hash(m, fold(peer, self.key), self.key)
         text = f"{h:064b}"
-        component = min(12, len(text) - len(text.lstrip("1")))
-        bit = (h >> 40) % (64 if component == 12 else 32)
+        component = min(len(self.sizes) - 1, len(text) - len(text.lstrip("1")))
+        bit = (h >> 32) % 2**16 * self.sizes[component] >> 16
         level = min(32, len(text) - len(text.rstrip("1")))
         for place in self.places(m):
             self.maps.setdefault(place, set()).add((component, bit))
             self.labels[place] = max(self.labels.get(place, (-1, 0)), (level, m))
 
-    def count(self, place: tuple[int, int]) -> float:
-        """Return the distinct pairs of a bucket, or infinity if its last component is full."""
-        seen = self.maps.get(place, set())
-        sizes = [32] * 12 + [64]
-        zeros = [size - sum(1 for c, _ in seen if c == i) for i, size in enumerate(sizes)]
-        if zeros[12] == 0:
+    def count(self, seen: set[tuple[int, int]]) -> float:
+        """Return the distinct pairs of a bitmap, or infinity if its last component is full."""
+        ones = [sum(1 for c, _ in seen if c == i) for i in range(len(self.sizes))]
+        if ones[-1] == self.sizes[-1]:
             return math.inf
-        full = [i for i in range(12) if zeros[i] < 2]
-        base = max(full) + 1 if full else 0
-        return 2**base * sum(s * math.log(s / z) for s, z in list(zip(sizes, zeros, strict=True))[base:])
+        base = len(self.sizes) - 1
+        while base > 0 and ones[base - 1] <= 0.93105 * self.sizes[base - 1]:
+            base -= 1
+        return 2**base * sum(s * math.log(s / (s - n)) for s, n in list(zip(self.sizes, ones, strict=True))[base:])
 
     def estimate(self, m: int) -> float:
-        return min(self.count(place) for place in self.places(m))
+        return self.count(set.intersection(*[self.maps.get(place, set()) for place in self.places(m)]))
 
     def find(self, threshold: float) -> dict[int, float]:
-        """Return mangled hosts that some bucket names, with at least `threshold` pairs in all of their buckets."""
-        named = {self.labels[place][1] for place in self.maps if self.count(place) >= threshold}
+        """Return mangled hosts that some bucket names, with at least `threshold` pairs in the AND of their buckets."""
+        named = {self.labels[place][1] for place, seen in self.maps.items() if self.count(seen) >= threshold}
         return {m: self.estimate(m) for m in named if self.estimate(m) >= threshold}
 
 

@@ -124,7 +124,36 @@ def test_curves_over_memory(axes: Any) -> None:
     assert others == pytest.approx([16, 512], rel=0.02)
     assert rates == pytest.approx([0.2 / 16, 0.2 / 512])
     assert not set(places) & set(others)  # side by side: none hides another
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "16", "512"]
+
+
+def test_each_detector_has_a_panel_with_a_cube_beside_it() -> None:
+    names = ["gse", "cube-planned", "my:Own", "cube-dense", "cube"]
+    rows = [row(name, 0.1, memory_given=MIB << size) for size in range(10) for name in names]
+    figure = sheet.new_figure(3)
+    figures.plot_panels(figure, rows, "ftr")
+    figure.draw_without_rendering()
+    panels = {axes.get_title(): [each.get_label() for each in axes.containers] for axes in figure.get_axes()}
+    cubes = ["cube-planned", "cube-dense", "cube"]
+    assert panels == {"cubes": cubes, "gse": ["gse", "cube-dense"], "my:Own": ["my:Own", "cube-dense"]}
+    assert figures.panel_lines(names) == 1
+    first = figure.get_axes()[0]
+    assert [label.get_text() for label in first.get_xticklabels()] == ["1", "8", "64", "512"]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == cubes
+    figures.plot_panels(figure := sheet.new_figure(3), [each for each in rows if "cube" not in each.detector], "fpr")
+    assert [len(axes.containers) for axes in figure.get_axes()] == [1, 1]
+
+
+def test_every_detector_over_its_memory() -> None:
+    figure = sheet.new_figure(0.95 + 0.95 * figures.panel_lines(ENTRANTS))
+    figures.plot_panels(
+        figure, [row(name, 0.1, memory_given=MIB << size) for size in range(10) for name in ENTRANTS], "ftr"
+    )
+    figure.draw_without_rendering()
+    titles = [axes.get_title() for axes in figure.get_axes()]
+    assert titles == ["cubes", *[name for name in ENTRANTS if not name.startswith("cube")]]
+    for axes in figure.get_axes()[1:]:
+        assert len({figures.look_of(each.get_label()).colour for each in axes.containers}) == 2
 
 
 def test_every_detector_has_a_look_of_its_own_in_safe_colours() -> None:
@@ -162,22 +191,17 @@ def test_small_figures_draw_some_of_many_hosts() -> None:
         estimates = Estimates(some, some + 5, some - 20, some + 30.0, np.zeros(hosts, np.bool_))
         facts = figures.Facts(1024, "public key", "superhosts compare", {"cube": estimates})
         figure = sheet.new_figure(3)
-        figures.plot_each(figure, facts, partial(figures.plot_estimates, most=figures.MOST_IN_SMALL))
+        figures.plot_each(figure, facts, partial(figures.plot_errors, most=figures.MOST_IN_SMALL))
         assert len(figure.get_axes()[0].lines[0].get_xdata()) == figures.MOST_IN_SMALL
         assert figures._how_many(facts) == ("drawn, evenly by rank: 60 of 300 hosts" if hosts == 300 else "")
 
 
-@pytest.mark.parametrize("column", ["fpr", "restore_ms", "curves"])
+@pytest.mark.parametrize("column", ["fpr", "restore_ms"])
 def test_no_text_leaves_the_sheet(axes: Any, column: str) -> None:
     """With the longest names that there are, phantoms, and the caption under them."""
-    if column != "curves":
-        rows = [row(name, 0.3 * number, phantoms=number) for number, name in enumerate(ENTRANTS)]
-        axes.set_title(figures.plot_dots(axes, rows, column) or "", fontsize=7, loc="left")
-        return inside(axes.figure)
-    rows = [row(name, 0.1, memory_given=MIB << size) for size in range(10) for name in ENTRANTS]
-    figures.plot_curves(axes, rows, "ftr")
-    axes.figure.set_figheight(3.9)
-    return inside(axes.figure)
+    rows = [row(name, 0.3 * number, phantoms=number) for number, name in enumerate(ENTRANTS)]
+    axes.set_title(figures.plot_dots(axes, rows, column) or "", fontsize=7, loc="left")
+    inside(axes.figure)
 
 
 def inside(figure: Any) -> None:
@@ -226,19 +250,28 @@ def test_without_intervals_there_is_no_coverage(axes: Any) -> None:
     assert figures.plot_coverage(axes, none, 1000) == []
     assert [text.get_text() for text in axes.texts] == ["no intervals"]
     assert axes.containers == []
-    figures.plot_estimates(axes, none, 1000)
+    figures.plot_errors(axes, none, 1000)
     assert axes.containers == []  # dots without error bars
     assert [len(line.get_xdata()) for line in axes.lines if line.get_label() == "estimate, no interval"] == [2]
 
 
 def test_saturated_hosts_are_lower_bounds(axes: Any) -> None:
-    figures.plot_estimates(axes, estimates([1500, 90_000], saturated=[False, True]), 1000)
+    figures.plot_errors(axes, estimates([1500, 90_000], saturated=[False, True]), 1000)
     (drawn,) = axes.containers
     assert drawn[0].get_xdata().tolist() == [1500]
     (bounds,) = [line for line in axes.lines if line.get_label() == "saturated: lower bound"]
-    assert (bounds.get_xdata().tolist(), bounds.get_ydata().tolist()) == ([90_000], [90_000 - 50])
-    (diagonal,) = [line for line in axes.lines if line.get_label() == "estimate = truth"]
-    assert list(diagonal.get_xdata()) == list(diagonal.get_ydata()) == [1000, 90_000]
+    assert bounds.get_xdata().tolist() == [90_000]
+    assert bounds.get_ydata().tolist() == pytest.approx([-50 / 90_000])
+
+
+def test_errors_are_relative(axes: Any) -> None:
+    figures.plot_errors(axes, estimates([1000, 2000], off=[100, -10]), 1000)
+    (drawn,) = axes.containers
+    assert drawn[0].get_ydata().tolist() == pytest.approx([-0.005, 0.1])  # the largest host first
+    bars = [(start[1], end[1]) for start, end in drawn[2][0].get_segments()]
+    assert bars == [pytest.approx((-0.03, 0.02)), pytest.approx((0.05, 0.15))]
+    (truth,) = [line for line in axes.lines if line.get_label() == "truth"]
+    assert list(truth.get_ydata()) == [0, 0]
 
 
 def test_of_many_hosts_some_of_all_sizes_are_drawn() -> None:

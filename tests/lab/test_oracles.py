@@ -17,6 +17,7 @@ from superhosts.core.hashing import DEFAULT_KEY, make_key, mangle32, unmangle32
 from superhosts.core.pairs import as_words
 from superhosts.detectors.cbaa import addressing
 from superhosts.detectors.engines.base import GpuTuning, Tuning
+from superhosts.detectors.estimate import FILLED
 from superhosts.lab.rivals import dcds, gse, spreadsketch, vbfa
 from superhosts.lab.rivals.dcds import Dcds
 from superhosts.lab.rivals.filter import Filter
@@ -346,38 +347,42 @@ def test_filter(count, peers):
 # SpreadSketch
 
 
+@pytest.mark.parametrize("sizes", [(3, 79), (13, 32), (2, 149)])
 @pytest.mark.parametrize("count", [200, 3000, 20_000])
-def test_spreadsketch(count):
+def test_spreadsketch(count, sizes):
     """The traffic ranges from nearly empty bitmaps to those whose first components are full."""
     hosts, peers = traffic(count, 12)
+    geometry = spreadsketch.Geometry(3, 7, *sizes)
     for threads in (1, 2, 5):
         kind = tuned(SpreadSketch, Tuning(min_pairs_per_thread=100))
-        rival = kind(geometry=spreadsketch.Geometry(rows=3, buckets=7), threads=threads)
-        oracle = filled(rival, naive.SpreadSketch(3, 7, DEFAULT_KEY), hosts, peers)
+        rival = kind(geometry=geometry, threads=threads)
+        oracle = filled(rival, naive.SpreadSketch(geometry._asdict(), DEFAULT_KEY), hosts, peers)
         expected = np.zeros_like(rival.buckets)
         for (row, bucket), seen in oracle.maps.items():
             line = expected[row * 7 + bucket]
             for component, bit in seen:
-                place = 32 * component + bit
+                place = sizes[1] * component + bit
                 line[place // 64] |= np.uint64(1 << place % 64)
             level, host = oracle.labels[row, bucket]
             line[7] = (level + 1) << 32 | host
         assert np.array_equal(rival.buckets, expected)
     for threshold in (1, 50, 400):
-        large = {host: round(number) for host, number in oracle.find(threshold).items()}
+        large = {host: whole(number) for host, number in oracle.find(threshold).items()}
         assert numbers(rival.super_hosts(threshold)) == large
     for host in set(hosts.tolist()):
-        assert rival.estimate(host).peers == round(oracle.estimate(mangled(host)))
+        assert rival.estimate(host).peers == whole(oracle.estimate(mangled(host)))
+
+
+def whole(number: float) -> int | None:
+    return None if math.isinf(number) else round(number)
 
 
 def test_a_full_bitmap_of_spreadsketch_is_saturated():
     rival = SpreadSketch(geometry=spreadsketch.Geometry(1, 4096))
-    host = np.full(1 << 20, 5, np.uint32)
-    for turn in range(3):
-        rival.update(host, np.arange(turn << 20, (turn + 1) << 20, dtype=np.uint32))
+    rival.update(np.full(1 << 15, 5, np.uint32), np.arange(1 << 15, dtype=np.uint32))
     row = rival.estimate(5)
-    crowd = math.e * spreadsketch.SATURATION / 4096  # One of all buckets is full.
-    low = math.floor(748_043 - crowd)  # 2^12·64·(ln 64 − ln 3.69)
+    crowd = math.e * rival.geometry.most / 4096  # One of all buckets is full.
+    low = math.floor(math.floor(4 * 290 * math.log(290 / FILLED)) - crowd)
     assert (row.saturated, row.peers, row.peers_low, row.peers_high) == (True, None, low, None)
     assert [each.host for each in rival.super_hosts(5_000_000)] == [row.host]
 

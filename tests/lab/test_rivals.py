@@ -11,6 +11,7 @@ from detectors.test_laws import SMALL, content, fed, make
 from shapes import zipf
 from superhosts import GeometryError, UsageError
 from superhosts.cli import app
+from superhosts.core.units import parse_size
 from superhosts.lab.rivals import RIVALS, dcds, filter, gse, pairsample, rgs, spreadsketch, vbfa
 
 SYNTH = "synth:flows=200k,packets=300k,super_hosts=20,windows=1,seed=1"
@@ -66,21 +67,55 @@ WRONG_SIZES = [
 
 def test_sizes_are_those_of_the_papers_and_are_checked():
     for name, kind in RIVALS.items():
-        geometry = kind.geometry_type()
-        assert kind.geometry_type.for_memory("20MiB" if name == "vbfa" else kind.default_memory) == geometry
-        assert geometry.memory == MEMORIES.get(name, 128 << 20)
+        assert kind(device="cpu").geometry == kind.geometry_type()
+        assert kind.geometry_type().memory == MEMORIES.get(name, 128 << 20)
         with pytest.raises(GeometryError, match=f"too small for {name}"):
             kind(100)
     for geometry, rule in WRONG_SIZES:
         kind = next(each for each in RIVALS.values() if each.geometry_type is type(geometry))
         with pytest.raises(GeometryError, match=rule):
             kind(geometry=geometry)
-    assert dcds.Geometry.for_memory("383MiB").column_bits == 13
-    assert rgs.Geometry.for_memory(100 * 1024) == rgs.Geometry(groups=13312, buckets=560)
     assert [vbfa.Geometry.reading(name).memory >> 20 for name in ("published", "long", "wide")] == [20, 160, 160]
-    assert vbfa.Vbfa("5MiB", reading="wide", device="cpu").geometry == vbfa.Geometry(15, 15, 8)
     with pytest.raises(UsageError, match="one of"):
         vbfa.Vbfa(reading="short")
+    with pytest.raises(UsageError, match="reading=wide cannot be combined with a memory"):
+        vbfa.Vbfa("20MiB", reading="wide")
+
+
+FOR_MEMORY = [  # sizes for a memory and a threshold
+    ("16MiB", 1024, dcds.Geometry(2, dcds.MORE_PRIMES, 9)),  # 512·ln 512 = 3194
+    ("383MiB", 1024, dcds.Geometry(2, dcds.MORE_PRIMES, 13)),
+    ("2MiB", 80, dcds.Geometry(2, dcds.MORE_PRIMES, 6)),
+    ("1MiB", 1024, vbfa.Geometry(11, 13, 9)),
+    ("40MiB", 1024, vbfa.Geometry(15, 17, 10)),
+    ("1MiB", 100, vbfa.Geometry(13, 15, 7)),
+    ("1MiB", 1024, gse.Geometry(23, 12, 13)),
+    ("1MiB", 1025, gse.Geometry(23, 13, 13)),
+    ("1MiB", 10, gse.Geometry(23, 6, 13)),
+    ("1MiB", 300.5, filter.Geometry(65536, 4, 32768, 300)),
+    ("1MiB", 1024, spreadsketch.Geometry(4, 4096, 3, 79)),  # 4·290·ln 290 = 6577
+    ("1MiB", 2193, spreadsketch.Geometry(4, 4096, 4, 89)),
+    ("1MiB", 20_000, spreadsketch.Geometry(4, 4096, 8, 49)),
+    ("1MiB", 1e9, spreadsketch.Geometry(4, 4096, 16, 26)),
+    (100 * 1024, 1024, rgs.Geometry(groups=13312, buckets=560)),
+    ("1MiB", 1024, pairsample.Geometry(1 << 17)),
+]
+
+
+@pytest.mark.parametrize(("memory", "threshold", "geometry"), FOR_MEMORY)
+def test_sizes_follow_from_the_memory_and_the_threshold(memory, threshold, geometry):
+    kind = next(each for each in RIVALS.values() if each.geometry_type is type(geometry))
+    rival = kind.for_scan(threshold, memory=memory, device="cpu")
+    assert rival.geometry == geometry
+    assert geometry.memory <= 17 / 16 * parse_size(memory) + 4 * 15 * geometry.memory / 4 / 65536  # a table; primes
+    assert kind.geometry_type.for_memory(memory, threshold) == geometry
+    assert rival.estimate("192.0.2.1").peers == 0
+
+
+def test_a_memory_too_small_for_the_threshold_is_refused_before_a_scan():
+    with pytest.raises(GeometryError, match="memory 8 MiB is too small for dcds: use 16 MiB or more"):
+        list(sh.scan(SYNTH, detector="dcds", memory="8MiB", threshold=1024))
+    assert len(list(sh.scan(SYNTH, detector="dcds", memory="8MiB", threshold=300))) == 1
 
 
 def test_a_filter_knows_its_threshold_beforehand():

@@ -96,6 +96,12 @@ class Detector(Storable, ABC):
         return cls(**arguments)
 
     @classmethod
+    def check_memory(cls, memory: str | int, threshold: float) -> None:
+        """Raise GeometryError if nothing of this memory reports hosts of at least `threshold` peers."""
+        if cls.geometry_type is not None:
+            cls.geometry_type.for_memory(memory)
+
+    @classmethod
     def check_device(cls, device: str) -> None:
         check_device(device)
 

@@ -116,7 +116,7 @@ def compare(
 
     `detectors` are names ("cube", "gse" …) or classes of your own: a class with `update(hosts, peers)` and
     `super_hosts(threshold)` suffices (`OwnDetector`). Without any, all that this package has take part. `memory` is
-    that of each; without it each is set as in its paper.
+    that of each, and others are set for it and for the threshold; without it each is set as in its paper.
 
     Without inputs, synthetic traffic is made: `windows` of `flows`, `packets` and `super_hosts` each, from a `seed`.
     The default is the experiment of the paper (12 windows, 5 M flows), which takes minutes; with `quick`, two small
@@ -215,8 +215,6 @@ def choose(
 
 
 def _reason(name: str, make: Make, shared: SharedSettings, wanted: list[str]) -> str | None:
-    if shared.memory is not None and name == "vbfa-long" and "vbfa" in wanted:
-        return "of a given memory it is the same as vbfa"  # both have as long columns as the memory allows
     if name == "cube-dense" and "cube" in wanted and shared.device.startswith("cuda"):
         return "on a GPU it is the same as cube"  # which is dense from the first pair on there
     if shared.flows is None and name == "cube-planned":

@@ -7,7 +7,7 @@ faint dot; no line joins windows. Looks belong to detectors, not to their places
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -79,6 +79,7 @@ def most_unseen(cases: int) -> float:
 
 # Estimates against the truth, and how often intervals hold, by the size of the host
 
+LEAST_ERROR, MOST_ERROR = 0.01, 1.0  # relative: the axis is straight below the one and ends at the other
 MOST_DRAWN = 150  # hosts of one scatter: more would only make the file larger
 CUBE = Look(OKABE_ITO["vermillion"], "o")
 
@@ -117,26 +118,29 @@ def has_intervals(estimates: Estimates) -> bool:
     return bool(len(estimates.true)) and not bool(np.isnan(estimates.high).all())
 
 
-def plot_estimates(
-    axes: Any, estimates: Estimates, threshold: float, look: Look = CUBE, most: int = MOST_DRAWN
-) -> None:
+def plot_errors(axes: Any, estimates: Estimates, threshold: float, look: Look = CUBE, most: int = MOST_DRAWN) -> None:
+    """Draw relative errors over the true number of peers; the axis is straight up to LEAST_ERROR, then logarithmic."""
     some = estimates.of(drawn_hosts(estimates.true, most))
-    known = some.measured
-    true, peers = some.true[known], some.peers[known]
+    known, bounds = some.of(np.flatnonzero(some.measured)), some.of(np.flatnonzero(some.saturated))
     style = {**look.options, "ms": 1.6, "lw": 0.5, "ls": "none", "zorder": 3}
+    errors = known.peers / known.true - 1
     if has_intervals(some):
-        bars = np.array([peers - some.low[known], some.high[known] - peers]).clip(0)
-        axes.errorbar(true, peers, yerr=bars, label="estimate, 95 % interval", **style)
+        bars = (np.array([known.peers - known.low, known.high - known.peers]) / known.true).clip(0)
+        axes.errorbar(known.true, errors, yerr=bars, label="estimate, 95 % interval", **style)
     else:
-        axes.plot(true, peers, label="estimate, no interval", **style)
-    if (~known).any():
+        axes.plot(known.true, errors, label="estimate, no interval", **style)
+    if len(bounds.true):
         lower = {"marker": "^", "ms": 3, "ls": "none", "color": GREY, "zorder": 3}
-        axes.plot(some.true[~known], some.low[~known], label="saturated: lower bound", **lower)
-    largest = float(estimates.true.max()) if len(estimates.true) else 2 * threshold
-    axes.plot([threshold, largest], [threshold, largest], lw=0.6, color="black", label="estimate = truth", zorder=2)
-    axes.set(xscale="log", yscale="log")
-    for axis in (axes.xaxis, axes.yaxis):
-        show_thousands(axis)
+        axes.plot(bounds.true, bounds.low / bounds.true - 1, label="saturated: lower bound", **lower)
+    axes.axhline(0, lw=0.6, color="black", label="truth", zorder=2)
+    axes.set_xscale("log")
+    axes.set_xlim(left=0.9 * threshold)
+    axes.set_yscale("symlog", linthresh=LEAST_ERROR, linscale=1.0)
+    ends = [-MOST_ERROR, *(sign * tick for tick in (LEAST_ERROR, 0.1) for sign in (-1, 1)), 0, MOST_ERROR]
+    axes.set_yticks(sorted(ends), minor=False)
+    axes.set_ylim(-MOST_ERROR, MOST_ERROR)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:+g} %" if value else "0")
+    show_thousands(axes.xaxis)
 
 
 def plot_coverage(axes: Any, estimates: Estimates, threshold: float, look: Look = CUBE) -> list[Coverage]:
@@ -178,9 +182,9 @@ def draw_calibration(result: Calibration, path: Path, key: str, command: str) ->
 def _paint(figure: Any, result: Calibration) -> None:
     scatter, coverage, rates = figure.subplots(3, height_ratios=(1.25, 0.9, 1))
     estimates = result.asked.all_estimates()
-    plot_estimates(scatter, estimates, result.threshold)
-    scatter.set(xlabel="true number of peers", ylabel="estimated number of peers")
-    scatter.legend(loc="upper left")
+    plot_errors(scatter, estimates, result.threshold)
+    scatter.set(xlabel="true number of peers", ylabel="relative error")
+    scatter.legend(loc="upper right", ncols=2)
     groups = plot_coverage(coverage, estimates, result.threshold)
     for each in groups:
         place = (each.size, 0.04)
@@ -235,6 +239,9 @@ MOST_IN_SMALL = 60  # hosts in each of many small figures
 SPREAD = 0.5  # of the distance between detectors: the dots of windows stand one below the other
 LABEL_HEIGHT = 0.062  # of a name beside the axes, as a share of their height
 ABREAST = 3  # small figures side by side
+REFERENCE = "cube-dense"  # beside each other detector
+MOST_RATE = 10.0  # rates above it lie outside of panels
+MOST_TICKS = 3  # distances between the memories that a panel names
 DETECTOR_STEP = 0.04  # of a doubling of the memory: between the marks of two detectors
 
 
@@ -286,7 +293,8 @@ def draw_comparison(rows: Sequence[Row], folder: Path, facts: Facts) -> list[Pat
     tall = 0.95 + 0.17 * names
     for column in RATES if rated else ():
         if is_sweep:
-            add_one(f"memory-{column}", 3.6, plot_curves, rated, column)
+            height = 0.95 + 0.95 * panel_lines({row.detector for row in rated})
+            add(f"memory-{column}", height, partial(plot_panels, rows=rated, column=column))
         else:
             add_one(column, tall, plot_dots, rated, column)
     if not is_sweep:
@@ -294,7 +302,7 @@ def draw_comparison(rows: Sequence[Row], folder: Path, facts: Facts) -> list[Pat
     if rated and not is_sweep:
         add_one("memory", max(2.4, 0.8 + 0.16 * names), plot_memory, rated)
         if facts.estimates:
-            height, few = 0.7 + 0.95 * -(-len(facts.estimates) // ABREAST), partial(plot_estimates, most=MOST_IN_SMALL)
+            height, few = 0.7 + 0.95 * -(-len(facts.estimates) // ABREAST), partial(plot_errors, most=MOST_IN_SMALL)
             add("estimates", height, partial(plot_each, facts=facts, painter=few), _how_many(facts))
             add("coverage", height, partial(plot_each, facts=facts, painter=plot_coverage))
     return made
@@ -419,8 +427,50 @@ def spread_labels(places: Sequence[float]) -> list[float]:
     return heights
 
 
-def plot_curves(axes: Any, rows: Sequence[Row], column: str) -> None:
-    """Draw a rate over the memory that each detector was given: a line for each, with 95 % intervals over windows."""
+def plot_panels(figure: Any, rows: Sequence[Row], column: str) -> None:
+    """Draw a rate over the memory: our cubes in one panel, and each other detector in one with a cube beside it."""
+    names = sorted(dict.fromkeys(row.detector for row in rows), key=lambda name: (*LOOKS, name).index(name))
+    cubes = [name for name in names if name in ENTRANTS and ENTRANTS[name].detector == "cube"]
+    beside = [next((name for name in (REFERENCE, *cubes) if name in cubes), "")] if cubes else []
+    panels = [cubes] * bool(cubes) + [[*beside, name] for name in names if name not in cubes]
+    lines = panel_lines(names)
+    grid = figure.subplots(lines, min(ABREAST, len(panels)), sharex=True, sharey=True, squeeze=False)
+    columns = grid.shape[1]
+    top = LEAST_RATE
+    for number, axes in enumerate(grid.flat):
+        if number >= len(panels):
+            axes.remove()
+            continue
+        top = max(top, plot_curves(axes, [row for row in rows if row.detector in panels[number]], column))
+        axes.set_title(panels[number][-1] if number or not cubes else "cubes", fontsize=7.5, pad=2)
+        axes.tick_params(labelsize=7, labelbottom=number + columns >= len(panels))
+    grid[0, 0].set_ylim(top=1.5 * min(top, MOST_RATE))
+    sizes = sorted({row.memory_given / MIB for row in rows if row.memory_given})
+    grid[0, 0].set_xticks(sizes[:: max(1, -(-(len(sizes) - 1) // MOST_TICKS))])
+    _lowest(grid, len(panels)).set_xlabel("memory of each detector, MiB")
+    figure.supylabel(RATES[column], fontsize=8)
+    figure.legend(*_handles(grid[0, 0]), loc="outside upper center", ncols=3, columnspacing=1.0, handletextpad=0.3)
+
+
+def _lowest(grid: Any, count: int) -> Any:
+    """Return the lowest of `count` panels in the middle column, which has the name of the axis of all."""
+    columns = grid.shape[1]
+    return grid.flat[max(number for number in range(count) if number % columns == min(1, columns - 1))]
+
+
+def panel_lines(names: Collection[str]) -> int:
+    cubes = sum(name in ENTRANTS and ENTRANTS[name].detector == "cube" for name in names)
+    return -(-(len(names) - cubes + bool(cubes)) // ABREAST)
+
+
+def _handles(axes: Any) -> tuple[list[Any], list[str]]:
+    """Return the marks of the first panel without their error bars, and their names."""
+    handles, names = axes.get_legend_handles_labels()
+    return [handle[0] for handle in handles], names
+
+
+def plot_curves(axes: Any, rows: Sequence[Row], column: str) -> float:
+    """Draw a rate over the memory that each detector was given, with intervals over windows; return the highest end."""
     sizes = sorted({row.memory_given for row in rows if row.memory_given})
     by_size = {size: {s.name: s for s in spots([r for r in rows if r.memory_given == size], column)} for size in sizes}
     names = list(dict.fromkeys(row.detector for row in rows))
@@ -430,14 +480,12 @@ def plot_curves(axes: Any, rows: Sequence[Row], column: str) -> None:
         mine = [(size / MIB * aside, by_size[size][name]) for size in sizes if name in by_size[size]]
         bars = np.hstack([spot.bars for _, spot in mine])
         places, means = [place for place, _ in mine], [spot.mean for _, spot in mine]
-        axes.errorbar(
-            places, means, yerr=bars, elinewidth=0.5, label=name, clip_on=False, zorder=3, **look_of(name).options
-        )
+        style = {**look_of(name).options, "ms": 2.4, "lw": 0.7, "elinewidth": 0.5, "zorder": 3 + number}
+        axes.errorbar(places, means, yerr=bars, label=name, **style)
     axes.set_xscale("log", base=2)
-    axes.set_xticks([size / MIB for size in sizes], [f"{size / MIB:g}" for size in sizes])
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     scale_rates(axes.yaxis)
-    axes.set(xlabel="memory of each detector, MiB", ylabel=RATES[column])
-    axes.figure.legend(loc="outside upper center", ncols=3, columnspacing=1.0, handletextpad=0.3)
+    return max(spot.high for spots_ in by_size.values() for spot in spots_.values())
 
 
 def plot_each(figure: Any, facts: Facts, painter: Callable[..., Any]) -> None:
@@ -453,7 +501,6 @@ def plot_each(figure: Any, facts: Facts, painter: Callable[..., Any]) -> None:
         painter(axes, facts.estimates[name], facts.threshold, look_of(name))
         axes.set_title(name, fontsize=7.5, pad=2)
         axes.tick_params(labelsize=7, labelbottom=number + columns >= count)
-    lowest = grid.flat[max(number for number in range(count) if number % columns == min(1, columns - 1))]
-    lowest.set_xlabel("true number of peers")
+    _lowest(grid, count).set_xlabel("true number of peers")
     is_share = painter is plot_coverage
-    figure.supylabel("intervals that hold the truth" if is_share else "estimated number of peers", fontsize=8)
+    figure.supylabel("intervals that hold the truth" if is_share else "relative error", fontsize=8)

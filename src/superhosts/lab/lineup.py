@@ -1,5 +1,7 @@
 """The detectors of a comparison: how each is set and drawn, ours with their defaults, others as in their papers.
 
+With a memory, others are set for it and for the threshold (`for_memory` of each).
+
 A new rival is its module in `lab/rivals`, of its own name, and its lines here: help texts, scans, comparisons and
 figures follow. Nothing of a detector is imported, because the help of commands shows the names.
 """
@@ -35,11 +37,11 @@ class Entrant(NamedTuple):
 ENTRANTS = {
     "cube": Entrant("cube", "vermillion", "o"),  # as users get it: exact while the pairs fit
     "cube-dense": Entrant("cube", "vermillion", "o", {"exact": False}, is_open=True),
-    "cube-planned": Entrant("cube", "vermillion", "D", {"exact": False}, planned=True, is_open=True),
+    "cube-planned": Entrant("cube", "blue", "D", {"exact": False}, planned=True, is_open=True),
     "cbaa": Entrant("cbaa", "blue", "s"),
     "cbaa-paper": Entrant("cbaa-paper", "blue", "s", is_open=True),
     "dcds": Entrant("dcds", "green", "^"),
-    "vbfa": Entrant("vbfa", "purple", "v", {"reading": "published"}),
+    "vbfa": Entrant("vbfa", "purple", "v"),
     "vbfa-long": Entrant("vbfa", "purple", "v", {"reading": "long"}, is_open=True),
     "vbfa-wide": Entrant("vbfa", "purple", ">", {"reading": "wide"}, is_open=True),
     "gse": Entrant("gse", "orange", "P"),

@@ -323,9 +323,8 @@ class Settings:
 
     def check_parts(self) -> None:
         self.make_network()
-        kind = self.kind
-        if kind.geometry_type is not None and not self.geometry:
-            kind.geometry_type.for_memory(self.memory)
+        if not self.geometry:
+            self.kind.check_memory(self.memory, self.selection.threshold or defaults.THRESHOLD)
 
     def make_network(self) -> Network:
         """Return the monitored network. Raises UsageError if its options are invalid."""

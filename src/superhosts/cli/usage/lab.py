@@ -93,7 +93,8 @@ class Compare(SyntheticOptions, common.TableInputOptions, common.ResultOptions):
         A class of your own: module:Class.""")
     threshold: float = common.THRESHOLD
     memory: list[str] = common.MEMORY(default=[], check=split_sizes, shown="as each paper sets it").about(
-        "Memory of each detector. Several, as in 1MiB,4MiB,16MiB, compare them at each."
+        """Memory of each detector; rivals are set for it and for the threshold. Several, as in 1MiB,4MiB,16MiB,
+        compare them at each."""
     )
     device: str = common.DEVICE(default="cpu")
     figures: Path | None = opt("DIR").about("Draw figures (PDF, SVG) into DIR.")

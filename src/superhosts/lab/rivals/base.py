@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.defaults import MEMORY
+from superhosts.core.defaults import THRESHOLD
 from superhosts.core.device import check_cpu_only, check_device, choose_device
 from superhosts.core.hashing import Key, fingerprint, fold, make_key, mangle32, secret_of, unmangle32
 from superhosts.core.pairs import IPV4, Addresses, Part, as_words
@@ -32,6 +32,7 @@ from superhosts.errors import GeometryError, MergeError, UsageError
 from superhosts.jit.cache import compiled
 
 Mangled = NDArray[np.uint32]
+REACH = 3  # a rival that is set for a threshold counts to this many times the threshold
 
 
 def parse_memory(memory: str | int, minimum: int, name: str) -> int:
@@ -44,9 +45,12 @@ def parse_memory(memory: str | int, minimum: int, name: str) -> int:
 
 
 class Rival(Detector):
-    """A published detector, for comparisons. Subclasses write pairs, find the hosts that may be large and measure."""
+    """A published detector, for comparisons. Subclasses write pairs, find the hosts that may be large and measure.
 
-    default_memory: ClassVar[str] = MEMORY
+    Without a memory its sizes are the published ones. Of a given memory, `for_memory` of its geometry sets them for the
+    threshold, as its authors would.
+    """
+
     geometry_type: ClassVar[type[Any]]
     runs_on_gpu: ClassVar[bool] = False
     slack: ClassVar[float] = 0.0  # estimates up to this much below a threshold count as reaching it
@@ -59,21 +63,34 @@ class Rival(Detector):
         self,
         memory: str | int | None = None,
         *,
+        threshold: float | None = None,
         key: bytes | str | None = None,
         device: str = "auto",
         threads: int | None = None,
         geometry: Any = None,
     ) -> None:
         if geometry is None:
-            self.geometry = self.geometry_type.for_memory(self.default_memory if memory is None else memory)
+            self.geometry = self._sizes(memory, THRESHOLD if threshold is None else threshold)
         else:
-            self.geometry = check_no_conflict(geometry, memory=memory)
+            self.geometry = check_no_conflict(geometry, memory=memory, threshold=threshold)
         self.threads, self.format = check_threads(threads), IPV4
         secret = secret_of(key)
         self.key, self.fingerprint = make_key(secret), fingerprint(secret)
         self.check_device(device)
         self.device = choose_device(device) if self.runs_on_gpu else "cpu"
         self._allocate()
+
+    @classmethod
+    def for_scan(cls, threshold: float, /, **arguments: Any) -> Self:
+        return cls(threshold=threshold, **arguments)
+
+    def _sizes(self, memory: str | int | None, threshold: float) -> Any:
+        """Return the published geometry or, of a given memory, one for this threshold."""
+        return self.geometry_type() if memory is None else self.geometry_type.for_memory(memory, threshold)
+
+    @classmethod
+    def check_memory(cls, memory: str | int, threshold: float) -> None:
+        cls.geometry_type.for_memory(memory, threshold)
 
     @classmethod
     def check_device(cls, device: str) -> None:
@@ -137,6 +154,14 @@ class Rival(Detector):
 
     def _written(self, part: Part, *, pairs: bool = False) -> NoReturn:
         raise UsageError(f"{self.name} has no files: only {', '.join(DETECTORS)} can be saved")
+
+
+def reaching(threshold: float) -> int:
+    """Return log2 of the fewest rows of a column (at least 64) that REACH times the threshold does not fill."""
+    bits = 6
+    while (bits * math.log(2)) * (1 << bits) < REACH * threshold:
+        bits += 1
+    return bits
 
 
 class EngineRival(EngineDetector, Rival):

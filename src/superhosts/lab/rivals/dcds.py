@@ -24,15 +24,17 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from superhosts.core.defaults import THRESHOLD
 from superhosts.core.hashing import MAX_ARRAYS
 from superhosts.detectors.cbaa import CpuCbaa
 from superhosts.detectors.cbaa.addressing import ADDRESSES, Layout, Search
 from superhosts.detectors.cbaa.cuda import CudaCbaa
 from superhosts.detectors.formulas import check_limits, prefix_test, zero_limit
 from superhosts.errors import GeometryError
-from superhosts.lab.rivals.base import ColumnRival, parse_memory
+from superhosts.lab.rivals.base import ColumnRival, parse_memory, reaching
 
 PRIMES = (65537, 65539, 65543)  # just above 2^16: two of them distinguish all addresses
+MORE_PRIMES = (*PRIMES, 65551)
 MAX_COLUMNS = 1 << 20  # columns per array
 
 
@@ -42,16 +44,17 @@ class Geometry(NamedTuple):
     column_bits: int = 14  # log2 v
 
     @classmethod
-    def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry with the longest columns that `memory` allows.
+    def for_memory(cls, memory: str | int, threshold: float = THRESHOLD) -> Self:
+        """Return the longest columns that `memory` allows, with a second validating array, which most phantoms fail.
 
-        The number of columns is fixed, because smaller moduli could not distinguish all addresses. Sizes are computed
-        for 3·2^16 columns, which take the published 384 MiB with 2^14 rows; the eleven additional columns of the primes
-        (0.006 %) are not counted.
+        Smaller moduli could not distinguish all addresses. With three reversible arrays they could, but then the search
+        combines so many columns that it gives up. Sizes are computed for 2^16 columns; the additional ones of the
+        primes (0.008 %) are not counted.
         """
-        minimum = (3 << 16) * 64 // 8
+        minimum = ((len(MORE_PRIMES) << 16) << reaching(threshold)) // 8
         times = parse_memory(memory, minimum, "dcds") // minimum
-        return cls(column_bits=min(20, times.bit_length() - 1 + 6)).check()
+        column_bits = min(20, times.bit_length() - 1 + reaching(threshold))
+        return cls(moduli=MORE_PRIMES, column_bits=column_bits).check()
 
     def check(self) -> Self:
         check_limits(self, {"reversible": (2, MAX_ARRAYS), "column_bits": (6, 20)})
@@ -127,7 +130,6 @@ class Dcds(ColumnRival):
     geometry_type = Geometry
     cpu_engine, gpu_engine = CpuCbaa, CudaCbaa
     geometry: Geometry
-    default_memory = "384MiB"
 
     def search_for(self, threshold: float) -> Search:
         bits = self.geometry.column_bits

@@ -8,17 +8,16 @@ therefore be known in advance.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.defaults import MEMORY, THRESHOLD
+from superhosts.core.defaults import THRESHOLD
 from superhosts.core.hashing import MAX_ARRAYS, Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED
 from superhosts.core.text import counted
-from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.engines.base import Arrays
 from superhosts.detectors.estimate import Estimate, Floats, interval
 from superhosts.detectors.formulas import check_limits
@@ -37,11 +36,14 @@ class Geometry(NamedTuple):
     threshold: int = 1024  # θ
 
     @classmethod
-    def for_memory(cls, memory: str | int, threshold: float = 1024) -> Self:
+    def for_memory(cls, memory: str | int, threshold: float = THRESHOLD) -> Self:
+        half = parse_memory(memory, 128, "filter") // 2
+        return cls(half // 8, ROWS, half // (4 * ROWS)).listing(threshold)
+
+    def listing(self, threshold: float) -> Self:
         if not 1 <= threshold < UINT32_RANGE:
             raise UsageError(f"threshold {threshold}: must be a number of peers, at least 1 and below 2^32")
-        half = parse_memory(memory, 128, "filter") // 2
-        return cls(half // 8, ROWS, half // (4 * ROWS), int(threshold)).check()
+        return self._replace(threshold=int(threshold)).check()
 
     def check(self) -> Self:
         limits = {
@@ -120,24 +122,8 @@ class Filter(Rival):
     geometry_type = Geometry
     geometry: Geometry
 
-    def __init__(
-        self,
-        memory: str | int | None = None,
-        *,
-        threshold: float | None = None,
-        geometry: Geometry | None = None,
-        **options: Any,  # those of every rival
-    ) -> None:
-        if geometry is None:
-            peers = THRESHOLD if threshold is None else threshold
-            geometry = Geometry.for_memory(MEMORY if memory is None else memory, peers)
-        else:
-            geometry = check_no_conflict(geometry, memory=memory, threshold=threshold)
-        super().__init__(geometry=geometry, **options)
-
-    @classmethod
-    def for_scan(cls, threshold: float, /, **arguments: Any) -> Self:
-        return cls(threshold=threshold, **arguments)  # It lists hosts as their packets arrive.
+    def _sizes(self, memory: str | int | None, threshold: float) -> Geometry:
+        return Geometry().listing(threshold) if memory is None else Geometry.for_memory(memory, threshold)
 
     def _allocate(self) -> None:
         self.bits = np.zeros(self.geometry.words, np.uint64)

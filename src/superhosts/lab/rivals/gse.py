@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.defaults import THRESHOLD
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import Key, fold, mangle32, pair_hash
 from superhosts.core.pairs import Addresses, Batches, as_words
@@ -41,10 +42,14 @@ class Geometry(NamedTuple):
     table_bits: int = 20  # log2 z
 
     @classmethod
-    def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry whose bits fit in `memory`. The table, a sixteenth of it, and the hosts are extra."""
+    def for_memory(cls, memory: str | int, threshold: float = THRESHOLD) -> Self:
+        """Return the geometry whose bits fit in `memory`, with vectors of at least four times the threshold.
+
+        The table, a sixteenth of the bits, and the hosts are extra.
+        """
         array_bits = parse_memory(memory, 1 << 13, "gse").bit_length() + 2
-        return cls(array_bits, min(12, array_bits - 4), array_bits - 10).check()
+        vector_bits = max(4, math.ceil(math.log2(4 * threshold)))
+        return cls(array_bits, min(vector_bits, array_bits - 4, 20), array_bits - 10).check()
 
     def check(self) -> Self:
         check_limits(self, {"array_bits": (12, 36), "vector_bits": (4, 20), "table_bits": (1, 28)})

@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.defaults import THRESHOLD
 from superhosts.core.hashing import MASK64, Key, mangle32, mangle64, unmangle64
 from superhosts.core.pairs import Addresses
 from superhosts.detectors.engines.base import Arrays
@@ -35,7 +36,7 @@ class Geometry(NamedTuple):
     pairs: int = 1 << 24  # k: pairs with the smallest hashes that are kept
 
     @classmethod
-    def for_memory(cls, memory: str | int) -> Self:
+    def for_memory(cls, memory: str | int, _threshold: float = THRESHOLD) -> Self:
         return cls(parse_memory(memory, LEAST_PAIRS * PAIR_BYTES, "pairsample") // PAIR_BYTES).check()
 
     def check(self) -> Self:

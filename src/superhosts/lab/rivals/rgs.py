@@ -20,6 +20,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.defaults import THRESHOLD
 from superhosts.core.hashing import Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
 from superhosts.core.results import UNBOUNDED
@@ -44,7 +45,7 @@ class Geometry(NamedTuple):
     buckets: int = 734_003
 
     @classmethod
-    def for_memory(cls, memory: str | int) -> Self:
+    def for_memory(cls, memory: str | int, _threshold: float = THRESHOLD) -> Self:
         size = parse_memory(memory, 366, "rgs")  # two buckets
         buckets = int(BUCKET_SHARE * size) // (CELLS * CELL_BYTES)
         groups = (size - buckets * CELLS * CELL_BYTES) // GROUP_BYTES

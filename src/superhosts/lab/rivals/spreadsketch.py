@@ -1,8 +1,9 @@
 """SpreadSketch (Tang, Huang, Lee, 2020): rows of buckets, each with a distinct counter and its most likely host.
 
-A bucket's counter is a multiresolution bitmap of 448 bits (the published 438, rounded up to whole words): 12 components
-of 32 bits, of which component i receives 2^-(i+1) of the pairs, and a last one of 64 bits for the rest. It counts up to
-a million peers; a bucket with more is saturated.
+A bucket's counter is a multiresolution bitmap of 448 bits (the published 438, rounded up to whole words). Component i
+receives 2^-(i+1) of the pairs, and the last one the rest. More components count further, less accurately: the published
+two of 79 bits and a last one reach 6,600 peers. A bucket with more is saturated. As in the authors' program, a host's
+estimate is that of the AND of its buckets' bitmaps.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from superhosts.core.defaults import THRESHOLD
 from superhosts.core.device import run_parallel, split_evenly
 from superhosts.core.hashing import MAX_ARRAYS, Key, column_draw, column_hash, mangle32, pair_hash
 from superhosts.core.pairs import Addresses
@@ -20,59 +22,74 @@ from superhosts.detectors.engines.base import Arrays, Tuning
 from superhosts.detectors.engines.cpu import ones_of
 from superhosts.detectors.estimate import Estimate, Floats, interval, saturate, saturation_of
 from superhosts.detectors.formulas import check_limits
+from superhosts.errors import GeometryError
 from superhosts.jit.cache import compiled
-from superhosts.lab.rivals.base import Mangled, Rival, parse_memory, plain_columns
+from superhosts.lab.rivals.base import REACH, Mangled, Rival, parse_memory, plain_columns
 
 ROWS = 4
-COMPONENTS = 12  # components of the bitmap before the last one; component i receives 2^-(i+1) of the pairs
-COMPONENT_BITS = 32
-LAST_BITS = 64  # bits of the last component, which receives the remaining 2^-12 of the pairs
-MAP_WORDS = 7  # 12 · 32 + 64 = 448 bits: the published 438, rounded up to whole words
+MAP_WORDS = 7
+MAP_BITS = 64 * MAP_WORDS
 BUCKET_WORDS = MAP_WORDS + 1  # bitmap and label: one cache line
-MAX_SET_BITS = 30  # a component with more set bits is too full to be measured
-SATURATION = (LAST_BITS * math.log(LAST_BITS)) * (1 << COMPONENTS)  # about 1.09 million peers
+MAX_COMPONENTS = 16
+MOST_FILLED = 0.93105  # a component with a larger share of set bits is too full to be measured
 
 
 class Geometry(NamedTuple):
     rows: int = ROWS  # d
     buckets: int = 1 << 19  # w: buckets per row
+    components: int = 3  # c
+    component_bits: int = 79  # b: of all components but the last one, which has the rest
 
     @classmethod
-    def for_memory(cls, memory: str | int) -> Self:
+    def for_memory(cls, memory: str | int, threshold: float = THRESHOLD) -> Self:
+        """Return the most buckets, with more components than published if several times the threshold need them."""
         row = 8 * BUCKET_WORDS * ROWS
-        return cls(buckets=parse_memory(memory, 2 * row, "spreadsketch") // row).check()
+        usual = cls(buckets=parse_memory(memory, 2 * row, "spreadsketch") // row)
+        counts = range(usual.components + 1, MAX_COMPONENTS + 1)
+        sizes = [usual, *(usual._replace(components=c, component_bits=MAP_BITS // (c + 1)) for c in counts)]
+        return next((each for each in sizes if each.most >= REACH * threshold), sizes[-1]).check()
 
     def check(self) -> Self:
-        check_limits(self, {"rows": (1, MAX_ARRAYS), "buckets": (2, 1 << 31)})
+        limits = {
+            "rows": (1, MAX_ARRAYS),
+            "buckets": (2, 1 << 31),
+            "components": (2, MAX_COMPONENTS),
+            "component_bits": (1, 224),
+        }
+        check_limits(self, limits)
+        if self.last_bits < 2:
+            raise GeometryError(f"component_bits={self.component_bits}: {self.components} components do not fit")
         return self
+
+    @property
+    def last_bits(self) -> int:
+        return MAP_BITS - self.component_bits * (self.components - 1)
+
+    @property
+    def most(self) -> float:
+        """The number of peers at which a bucket is saturated."""
+        return self.last_bits * math.log(self.last_bits) * (1 << (self.components - 1))
 
     @property
     def memory(self) -> int:
         return self.rows * self.buckets * BUCKET_WORDS * 8
 
 
-# Addressing: the number of leading ones of the pair's hash selects the component of the bitmap, six bits in the
+# Addressing: the number of leading ones of the pair's hash selects the component of the bitmap, 16 bits in the
 # middle select the bit within it, and the number of trailing ones is the level with which the host competes for the
 # bucket's label. A host's chance to win the label therefore grows with its number of distinct peers, and the three
 # choices are independent.
 
 
 @compiled
-def component_of(pair: int) -> int:
-    """Return the component of the bitmap for a pair: i for 2^-(i+1) of all pairs, the last one for the rest."""
-    component = 0
-    while component < COMPONENTS and (pair >> (63 - component)) & 1 == 1:
-        component += 1
-    return component
-
-
-@compiled
-def place_of(pair: int) -> int:
+def place_of(pair: int, geometry: Geometry) -> int:
     """Return the index of the bit that a pair sets in its buckets."""
-    component = component_of(pair)
-    if component == COMPONENTS:
-        return 64 * (MAP_WORDS - 1) + int((pair >> 40) & (LAST_BITS - 1))
-    return COMPONENT_BITS * component + int((pair >> 40) & (COMPONENT_BITS - 1))
+    component, last = 0, geometry.components - 1
+    while component < last and (pair >> (63 - component)) & 1 == 1:
+        component += 1
+    bits = geometry.component_bits
+    first, size = bits * component, bits if component < last else MAP_BITS - bits * last
+    return int(first + ((((pair >> 32) & 0xFFFF) * size) >> 16))
 
 
 @compiled
@@ -85,6 +102,7 @@ def level_of(pair: int) -> int:
 
 
 Buckets = NDArray[np.uint64]
+Bucket = NDArray[np.uint64]  # a row of these: bitmap and label
 
 
 @compiled
@@ -96,7 +114,7 @@ def write(
     for i in range(len(hosts)):
         mangled = np.uint64(mangle32(np.uint64(hosts[i]), key))
         pair = np.uint64(pair_hash(mangled, np.uint64(peers[i]), key))
-        place = np.uint64(place_of(pair))
+        place = np.uint64(place_of(pair, geometry))
         word, bit = place >> np.uint64(6), np.uint64(1) << (place & np.uint64(63))
         # The higher level wins, then the larger host. 0 is an empty label.
         label = np.uint64(level_of(pair) + 1) << np.uint64(32) | mangled
@@ -109,64 +127,73 @@ def write(
 
 
 @compiled
-def component_zeros(buckets: Buckets, bucket: int, component: int) -> int:
-    """Count the zero bits of one component of a bucket's bitmap."""
-    if component == COMPONENTS:
-        return LAST_BITS - np.int64(ones_of(buckets[bucket, MAP_WORDS - 1]))
-    half = (buckets[bucket, component >> 1] >> np.uint64(32 * (component & 1))) & np.uint64(0xFFFFFFFF)
-    return COMPONENT_BITS - np.int64(ones_of(half))
+def zeros_in(bucket: Bucket, start: int, stop: int) -> int:
+    """Count the zero bits of a bitmap from bit `start` to before bit `stop`."""
+    ones = 0
+    for word in range(start >> 6, (stop + 63) >> 6):
+        some = bucket[word]
+        if 64 * word < start:
+            some = (some >> np.uint64(start & 63)) << np.uint64(start & 63)
+        if 64 * (word + 1) > stop:
+            some &= (np.uint64(1) << np.uint64(stop & 63)) - np.uint64(1)
+        ones += np.int64(ones_of(some))
+    return stop - start - ones
 
 
 @compiled
-def count_bucket(buckets: Buckets, bucket: int) -> tuple[float, int]:
-    """Return the number of distinct pairs of a bucket and the first component used for it, or −1 if it is saturated.
+def count_bucket(bucket: Bucket, geometry: Geometry) -> tuple[float, int]:
+    """Return the number of distinct pairs of a bitmap and the first component used for it, or −1 if it is saturated.
 
     Components that are too full are left out. The others together are a uniform sample of all pairs, and linear
     counting gives the number of pairs in each.
     """
-    base = COMPONENTS
-    while base > 0 and COMPONENT_BITS - component_zeros(buckets, bucket, base - 1) <= MAX_SET_BITS:
+    bits, base = geometry.component_bits, geometry.components - 1
+    last = MAP_BITS - bits * base
+    zeros = zeros_in(bucket, MAP_BITS - last, MAP_BITS)
+    if zeros == 0:
+        return np.inf, -1
+    pairs = last * math.log(last / zeros)
+    while base > 0:
+        zeros = zeros_in(bucket, bits * (base - 1), bits * base)
+        if bits - zeros > MOST_FILLED * bits:
+            break
+        pairs += bits * math.log(bits / zeros)
         base -= 1
-    last = component_zeros(buckets, bucket, COMPONENTS)
-    if last == 0:
-        return SATURATION, -1
-    pairs = LAST_BITS * math.log(LAST_BITS / last)
-    for component in range(base, COMPONENTS):
-        pairs += COMPONENT_BITS * math.log(COMPONENT_BITS / component_zeros(buckets, bucket, component))
     return pairs * 2.0**base, base
 
 
 @compiled
-def variance_of(pairs: float, base: int) -> float:
+def variance_of(pairs: float, base: int, geometry: Geometry) -> float:
     """Return the variance of a count: that of sampling with rate 2^-base plus linear counting in each component."""
-    linear = 0.0
-    for component in range(base, COMPONENTS + 1):
-        bits = COMPONENT_BITS if component < COMPONENTS else LAST_BITS
-        load = pairs / 2.0 ** min(component + 1, COMPONENTS) / bits
+    linear, last = 0.0, geometry.components - 1
+    for component in range(base, last + 1):
+        bits = geometry.component_bits if component < last else MAP_BITS - geometry.component_bits * last
+        load = pairs / 2.0 ** min(component + 1, last) / bits
         linear += bits * (math.exp(load) - load - 1.0)
     return pairs * (2.0**base - 1.0) + linear * 4.0**base
 
 
 @compiled
-def count_all(buckets: Buckets, counts: Floats, start: int, stop: int) -> None:
+def count_all(buckets: Buckets, counts: Floats, geometry: Geometry, start: int, stop: int) -> None:
     """Count the distinct pairs of buckets start..stop; the count of a saturated bucket is infinity."""
     for bucket in range(start, stop):
-        pairs, base = count_bucket(buckets, bucket)
-        counts[bucket] = pairs if base >= 0 else np.inf
+        counts[bucket] = count_bucket(buckets[bucket], geometry)[0]
 
 
 @compiled
 def measure(
     mangled: NDArray[np.uint32], buckets: Buckets, geometry: Geometry, key: Key, out: Floats, deviations: Floats
 ) -> None:
-    """Write the smallest count of each host's buckets (infinity if all are saturated) and its standard deviation."""
+    """Write the count of the AND of each host's buckets (infinity if saturated) and its standard deviation."""
+    common = np.empty(MAP_WORDS, np.uint64)
     for i in range(len(mangled)):
-        out[i], deviations[i] = np.inf, 0.0
+        common[:] = ~np.uint64(0)
         for row in range(geometry.rows):
             drawn = column_hash(np.uint64(mangled[i]), column_draw(row, key), geometry.buckets)
-            pairs, base = count_bucket(buckets, row * geometry.buckets + np.int64(drawn))
-            if base >= 0 and pairs < out[i]:
-                out[i], deviations[i] = pairs, math.sqrt(variance_of(pairs, base))
+            for word in range(MAP_WORDS):
+                common[word] &= buckets[row * geometry.buckets + np.int64(drawn), word]
+        out[i], base = count_bucket(common, geometry)
+        deviations[i] = math.sqrt(variance_of(out[i], base, geometry)) if base >= 0 else 0.0
 
 
 @compiled
@@ -213,9 +240,9 @@ class SpreadSketch(Rival):
     def _counts(self) -> Floats:
         """Return the number of distinct pairs of every bucket, infinity if it is saturated."""
         counts = np.empty(len(self.buckets))
-        calls = [(self.buckets, counts, a, b) for a, b in split_evenly(len(counts), self.threads)]
+        calls = [(self.buckets, counts, self.geometry, a, b) for a, b in split_evenly(len(counts), self.threads)]
         run_parallel(count_all, calls, self.threads)
-        self._crowd = math.e * float(np.minimum(counts, SATURATION).mean())
+        self._crowd = math.e * float(np.minimum(counts, self.geometry.most).mean())
         return counts
 
     def _find(self, threshold: float) -> tuple[Mangled, Estimate]:
@@ -232,7 +259,8 @@ class SpreadSketch(Rival):
         measure(mangled, self.buckets, self.geometry, self.key, peers, deviations)
         full = np.isinf(peers)
         found = interval(np.where(full, 0.0, peers), deviations, self._crowd)
-        return saturate(found, full, saturation_of(LAST_BITS, sample=1 << COMPONENTS), self._crowd)
+        sample = 1 << (self.geometry.components - 1)
+        return saturate(found, full, saturation_of(self.geometry.last_bits, sample=sample), self._crowd)
 
     def _arrays(self) -> Arrays:
         return {"buckets": self.buckets}

@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
+from superhosts.core.defaults import THRESHOLD
 from superhosts.detectors.arguments import check_no_conflict
 from superhosts.detectors.cbaa import CpuCbaa
 from superhosts.detectors.cbaa.addressing import Geometry as CubeGeometry
@@ -31,10 +32,11 @@ from superhosts.detectors.cbaa.addressing import Search
 from superhosts.detectors.cbaa.cuda import CudaCbaa
 from superhosts.detectors.formulas import check_limits, prefix_test
 from superhosts.errors import UsageError
-from superhosts.lab.rivals.base import ColumnRival, parse_memory
+from superhosts.lab.rivals.base import ColumnRival, parse_memory, reaching
 
 Reading = Literal["published", "long", "wide"]
 SHAPES = {"published": (12, 13), "long": (12, 16), "wide": (15, 13)}  # bits per window, log2 of the rows
+MAX_WINDOW = 15  # of a given memory
 NOISE_ARRAYS = 2  # for which δ is computed
 
 
@@ -56,14 +58,12 @@ class Geometry(NamedTuple):
         return cls(window, window, column_bits).check()
 
     @classmethod
-    def for_memory(cls, memory: str | int) -> Self:
-        """Return the geometry with the published windows and the longest columns that `memory` allows."""
-        return cls().resized(memory)
-
-    def resized(self, memory: str | int) -> Self:
-        minimum = self._replace(column_bits=6).memory
-        times = parse_memory(memory, minimum, "vbfa") // minimum
-        return self._replace(column_bits=min(20, times.bit_length() - 1 + 6)).check()
+    def for_memory(cls, memory: str | int, threshold: float = THRESHOLD) -> Self:
+        """Return windows of up to MAX_WINDOW bits, then longer columns; half of the memory is the hashed array's."""
+        rows = reaching(threshold)
+        size = parse_memory(memory, 1 << (8 + rows), "vbfa").bit_length() - 1  # of 2^3 windows' arrays, in bytes
+        window = min(MAX_WINDOW, size - rows)
+        return cls(window, window + 2, min(20, size - window)).check()
 
     def check(self) -> Self:
         # A window starts at each byte. With fewer than 8 bits it would miss some, with more than 16 it would extend
@@ -100,8 +100,7 @@ class Geometry(NamedTuple):
 class Vbfa(ColumnRival):
     """The vector Bloom filter for 32-bit hosts.
 
-    `reading` is one of three interpretations of the published setting (see `Geometry.reading`); `memory` makes its
-    columns shorter or longer. A `geometry` replaces both.
+    `reading` is one of three interpretations of the published setting (see `Geometry.reading`), without a memory.
     """
 
     name = "vbfa"
@@ -117,12 +116,17 @@ class Vbfa(ColumnRival):
         geometry: Geometry | None = None,
         **options: Any,  # those of every rival
     ) -> None:
-        if geometry is None:
-            geometry = Geometry.reading("published" if reading is None else reading)
-            geometry = geometry if memory is None else geometry.resized(memory)
-        else:
-            geometry = check_no_conflict(geometry, memory=memory, reading=reading)
-        super().__init__(geometry=geometry, **options)
+        if geometry is not None:
+            check_no_conflict(geometry, reading=reading)
+        self._reading = reading
+        super().__init__(memory, geometry=geometry, **options)
+
+    def _sizes(self, memory: str | int | None, threshold: float) -> Geometry:
+        if self._reading is None:
+            return Geometry() if memory is None else Geometry.for_memory(memory, threshold)
+        if memory is not None:
+            raise UsageError(f"reading={self._reading} cannot be combined with a memory; pass one or the other")
+        return Geometry.reading(self._reading)
 
     @property
     def _engine_geometry(self) -> CubeGeometry:
