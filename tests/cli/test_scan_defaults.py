@@ -305,6 +305,7 @@ def test_a_saved_stream_answers_and_says_that_it_cannot_be_merged(run: Run, tmp_
     again = run("scan", path, "--json", "--save", tmp_path / "s", *stream)
     assert (again.status, again.rows) == (4, rows)
     assert "cannot merge stream sketches" in again.err
-    merged = run("merge", file, file, "-o", tmp_path / "union.cube")
+    run("scan", write(tmp_path / "b.pcap", crowd(30)), "--save", tmp_path / "t", *stream)
+    merged = run("merge", file, *(tmp_path / "t").iterdir(), "-o", tmp_path / "union.cube")
     assert merged.status == 2
     assert "cannot merge stream sketches" in merged.err
