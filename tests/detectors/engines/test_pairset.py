@@ -13,7 +13,7 @@ from superhosts.core.hashing import MASK32, Key, fold, make_key, mangle32, mangl
 from superhosts.detectors.engines import pairset
 from superhosts.detectors.engines.bins import Bins, Portion, unpack_all
 from superhosts.detectors.engines.pairset import PairSet
-from superhosts.detectors.engines.pairtable import find_places, make_table, place_of
+from superhosts.detectors.engines.pairtable import find_places, map_tables, place_of
 
 KEY = make_key()
 COUNT = 5000
@@ -248,8 +248,8 @@ def test_a_table_gets_its_size_before_pairs_are_merged_into_it():
 
 
 def test_no_memory_for_a_large_table_is_a_memory_error():
-    with pytest.raises(MemoryError, match="table of pairs"):
-        make_table(1, 1 << 57, 1)
+    with pytest.raises(MemoryError, match="bytes of memory"):
+        map_tables(np.array([1]), np.array([1 << 57]), 1)
 
 
 def longest_run(pairs: PairSet) -> int:
