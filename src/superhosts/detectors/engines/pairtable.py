@@ -41,8 +41,8 @@ TABLE_KEY = TableKey(
 )  # of all tables of this process, so that they can be merged
 HOST_MULTIPLIER = TABLE_KEY.pair[0]  # distributes mangled hosts over small tables
 LARGE = 1 << 16  # bytes of a table whose memory is mapped
-# A large table is filled at once, so Linux (from 5.14) maps its pages at once too: one by one takes three times as long.
-# MAP_POPULATE would do so while Python runs no other thread.
+# Large tables are filled at once, so Linux (from 5.14) maps their pages at once too: one by one takes three times as
+# long. MAP_POPULATE would do so while Python runs no other thread.
 MADV_POPULATE_WRITE = 23
 _MADVISE = ctypes.CDLL(None).madvise
 _MADVISE.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
