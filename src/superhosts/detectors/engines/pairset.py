@@ -98,13 +98,18 @@ class PairSet:
             return
         self._complete()
         is_first = self.bins.width == 1 and not self._places.sizes.any()
-        entries = self.bins.take(1) if is_first else []
-        if is_first and sum(int(portion.sizes.sum()) for portion in entries) <= min(SMALL, self.limit):
-            for portion in entries:  # one, or none after a call that failed at its first pair
+        first = self.bins.take(1) if is_first else []
+        if is_first and sum(int(portion.sizes.sum()) for portion in first) <= min(SMALL, self.limit):
+            for portion in first:  # one, or none after a call that failed at its first pair
                 self._insert_first(portion)
         else:
-            _, shares = self._shared(self.bins.pending)
-            run_parallel(self._insert, [(portion,) for portion in self.bins.take(shares)], self.bins.threads)
+            threads, shares = self._shared(self.bins.pending)
+            portions, before = self.bins.take(shares), self._counts.copy()
+            width = max(self.bins.width, int(self._places.widths.max()))
+            entries = _entries_of(portions, self.bins.bins)
+            self._grow(entries, width, threads)
+            run_parallel(self._insert, [(portion, width) for portion in portions], threads)
+            self._novelty = float((self._counts - before).sum() / max(1, entries.sum()))
         if not self.is_over:
             self.bins.done()
 
@@ -125,35 +130,35 @@ class PairSet:
         self._put(tables, words)  # only now: a call that was interrupted has changed nothing
         self._counts += counts
 
-    @timed("write", amount=lambda _, pairs, portion: int(portion.sizes.sum()))
-    def _insert(self, portion: Portion) -> None:
-        """Insert the entries of some bins, unless the set is over its limit.
+    def _grow(self, entries: Numbers, width: int, threads: int) -> None:
+        """Make room for so many entries of each bin, if as many of them are new as the last time.
 
-        Between two compiled calls, threads wait for each other. So tables that will be full grow together before.
+        Threads wait for each other between compiled calls, so tables are not left to grow one by one.
         """
-        owners = portion.pool.owner[portion.chunks]
-        entries = np.bincount(owners, weights=portion.sizes, minlength=self.bins.bins).astype(np.int64)
-        width = max(portion.width, int(self._places.widths.max()))
         bins = np.flatnonzero(entries)
-        sizes, before = self._places.sizes[bins], self._counts[bins]
+        sizes, most = self._places.sizes[bins], self._most_slots
+        expected = np.ceil((self._counts + self._novelty * entries)[bins] / EXPECTED_FILL).astype(np.int64)
         # Most of the first entries are new, and as many more may follow. This takes at most as much memory as all
         # tables may have, because the bins have a quarter of the sketch's memory.
-        expected = np.ceil((before + self._novelty * entries[bins]) / EXPECTED_FILL).astype(np.int64)
-        wanted = np.where(
-            sizes == 0, np.maximum(FIRST_SIZE, 2 * entries[bins]), np.minimum(expected, MAX_GROWTH * sizes)
-        )
-        is_full = (wanted > sizes) & (sizes < self._most_slots)
-        wanted = np.where(is_full, np.maximum(wanted, GROWTH * sizes), sizes).astype(np.int64)
-        is_lent = self._is_old[bins] & bool(self._is_old[bins].any() and self._is_lent())
+        first = np.maximum(FIRST_SIZE, 2 * entries[bins])
+        wanted = np.where(sizes, np.minimum(expected, MAX_GROWTH * sizes), first)
+        is_full = (wanted > sizes) & (sizes < most)
+        grown = self._sizes_for(np.maximum(wanted, (GROWTH * sizes).astype(np.int64)))
+        is_lent = self._is_old[bins] & bool(self._is_old.any() and self._is_lent())
         replaced = is_full | (self._places.widths[bins] < width) | self._borrowed[bins] | is_lent
-        self._resize(bins[replaced], np.where(is_full, self._sizes_for(wanted), sizes)[replaced], width)
+        chosen, wanted = bins[replaced], np.where(is_full, grown, sizes)[replaced]
+        spans = split_evenly(len(chosen), -(-len(chosen) // TABLES_TOGETHER)) if len(chosen) else []
+        run_parallel(self._resize, [(chosen[a:b], wanted[a:b], width) for a, b in spans], threads)
+
+    @timed("write", amount=lambda _, pairs, portion, width: int(portion.sizes.sum()))
+    def _insert(self, portion: Portion, width: int) -> None:
+        """Insert entries into tables of this width, unless the set is over its limit."""
         insert, start = insert_narrow if width == 1 else insert_wide, 0
         while not self.is_over:
             start = insert(start, portion, self._places, self._counts, TABLE_KEY)
             if start == len(portion.chunks):
-                self._novelty = float((self._counts[bins] - before).sum() / entries.sum())
                 return
-            bin_ = owners[start : start + 1].astype(np.int64)
+            bin_ = portion.pool.owner[portion.chunks[start : start + 1]].astype(np.int64)
             self._resize(bin_, self._sizes_for(np.ceil(GROWTH * self._places.sizes[bin_]).astype(np.int64)), width)
 
     def _sizes_for(self, wanted: Numbers) -> Numbers:
@@ -169,12 +174,11 @@ class PairSet:
 
     def _resize(self, bins: Numbers, sizes: Numbers, width: int) -> None:
         """Give bins tables of their own, of another size or width or none yet, with the pairs that they have."""
-        for some in np.array_split(np.arange(len(bins)), -(-len(bins) // TABLES_TOGETHER)) if len(bins) else []:
-            words, tables = map_tables(bins[some], sizes[some], width)
-            old, none = self._places.at(bins[some]), np.zeros(len(some), np.int64)
-            unite(old, Tables(none, none, none, bins[some]), tables, (0, len(some)), TABLE_KEY, none.copy())
-            self._put(tables, words)
-            self._borrowed[bins[some]] = False
+        words, tables = map_tables(bins, sizes, width)
+        old, none = self._places.at(bins), np.zeros(len(bins), np.int64)
+        unite(old, Tables(none, none, none, bins), tables, (0, len(bins)), TABLE_KEY, none.copy())
+        self._put(tables, words)
+        self._borrowed[bins] = False
 
     def merge(self, other: PairSet) -> None:
         """Insert the pairs of another set with as many bins, unless this set goes over its limit. Both must be drained.
@@ -370,6 +374,15 @@ class PairSet:
         run_parallel(ask, [(bin_,) for bin_ in np.unique(bins).tolist()], self.bins.threads)
         numbers: Numbers = peers[places.reshape(-1)]
         return numbers
+
+
+def _entries_of(portions: list[Portion], bins: int) -> Numbers:
+    """Return the number of entries of each bin."""
+    entries = np.zeros(bins, np.int64)
+    if portions:
+        chunks, sizes = (np.concatenate([portion[field] for portion in portions]) for field in (0, 1))
+        entries += np.bincount(portions[0].pool.owner[chunks], weights=sizes, minlength=bins).astype(np.int64)
+    return entries
 
 
 def _edges_of(portion: Portion) -> Numbers:
