@@ -71,6 +71,17 @@ def test_a_set_that_was_interrupted_while_it_passed_its_pairs_passes_the_others_
     assert sorted(taken + passed(pairs, release=True)) == expected
 
 
+@pytest.mark.parametrize(("host_type", "threads"), [(np.uint32, 1), (np.uint32, 3), (np.uint64, 1)])
+def test_tables_grow_while_pairs_are_inserted_if_more_are_new_than_the_last_time(host_type, threads):
+    bits = np.dtype(host_type).itemsize * 8
+    bins = Bins(KEY, key_bits=bits, slice_bits=3, memory=1 << 20, threads=threads, grows=True)
+    pairs, known = PairSet(bins, 6 * COUNT), np.arange(COUNT)
+    for numbers in (known, known, np.arange(COUNT, 6 * COUNT)):
+        bins.add([((numbers % 400).astype(host_type), numbers.astype(np.uint32))], pairs.drain)
+        pairs.drain()
+        assert pairs.pairs == len(set(passed(pairs))) == numbers[-1] + 1
+
+
 def test_the_tables_of_a_slice_are_passed_together():
     bins = Bins(KEY, key_bits=32, slice_bits=3, memory=1 << 24, threads=1, grows=True)
     pairs = PairSet(bins, 1 << 20)
