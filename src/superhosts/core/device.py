@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from importlib.util import find_spec
 from itertools import pairwise
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from superhosts.core.profile import measured
@@ -140,7 +141,23 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="superhosts", initializer=mark)
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # A forked child has none of its parent's threads.
+@cache
+def _helpers(threads: int) -> SimpleQueue[Callable[[], None]]:
+    """Return what helpers of run_parallel call. To wake one of a pool takes five times as long, in which none works."""
+    calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def serve() -> None:
+        _this_thread.is_pool_thread = True
+        while True:
+            calls.get()()
+
+    for number in range(threads - 1):
+        threading.Thread(target=serve, name=f"superhosts_{number}", daemon=True).start()
+    return calls
+
+
+for _threads in (_pool, _helpers):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # A forked child has none of its parent's threads.
 
 
 def start_parallel(
@@ -153,14 +170,13 @@ def start_parallel(
 class _SharedWork(Generic[Result]):
     """Calls that the calling thread and helpers from the pool take in turn until none is left.
 
-    The caller waits only for helpers that are inside a call: one that wakes late finds nothing to do. Every helper
-    wakes the next, so that the caller begins at once. Closures that call each other would keep the results until the
-    garbage collector runs, so it is a class.
+    The caller waits only for helpers that are inside a call: one that wakes late finds nothing to do. Closures that
+    call each other would keep the results until the garbage collector runs, so it is a class.
     """
 
     def __init__(self, function: Callable[..., Result], calls: list[tuple[Any, ...]], threads: int) -> None:
         self.results: list[Result | None] = [None] * len(calls)
-        self._function, self._pool = function, _pool(threads)
+        self._function, self._helpers = function, _helpers(threads)
         self._left = deque(enumerate(calls))
         self._errors: list[BaseException] = []  # of helpers
         self._helping = 0
@@ -175,14 +191,13 @@ class _SharedWork(Generic[Result]):
             self.results[number] = self._function(*arguments)
 
     def wake(self, helpers: int) -> None:
-        if helpers and self._left:
-            self._pool.submit(self._help, helpers - 1)
+        for _ in range(helpers):
+            self._helpers.put(self._help)
 
-    def _help(self, more: int) -> None:
+    def _help(self) -> None:
         with self._changed:
             self._helping += 1  # before a call is taken: from now on the caller waits
         try:
-            self.wake(more)
             while self._left:
                 try:
                     self.take()

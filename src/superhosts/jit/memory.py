@@ -121,7 +121,7 @@ class Lender:
         try:
             memory = self._free.pop()
         except IndexError:  # all of it is lent
-            memory = _new_memory(self.size, huge=self.huge)
+            memory = new_memory(self.size, huge=self.huge)
             self.made += 1  # nearly right if two threads do this at once
         lent = np.frombuffer(memory, np.uint8)  # the base of its views, as its own base is not an array
         weakref.finalize(lent, self._free.append, memory).atexit = False
@@ -158,7 +158,7 @@ def new_words(shape: tuple[int, ...], *, cleared: bool) -> NDArray[np.uint64]:
     return np.empty(shape, np.uint64) if lender is None else lender.borrow().view(np.uint64).reshape(shape)
 
 
-def _new_memory(size: int, *, huge: bool) -> mmap.mmap:
+def new_memory(size: int, *, huge: bool) -> mmap.mmap:
     try:
         memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:

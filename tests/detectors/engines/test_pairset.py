@@ -13,7 +13,7 @@ from superhosts.core.hashing import MASK32, Key, fold, make_key, mangle32, mangl
 from superhosts.detectors.engines import pairset
 from superhosts.detectors.engines.bins import Bins, Portion, unpack_all
 from superhosts.detectors.engines.pairset import PairSet
-from superhosts.detectors.engines.pairtable import find_places, make_table, place_of
+from superhosts.detectors.engines.pairtable import find_places, map_tables, place_of
 
 KEY = make_key()
 COUNT = 5000
@@ -69,6 +69,17 @@ def test_a_set_that_was_interrupted_while_it_passed_its_pairs_passes_the_others_
         pairs.pass_to(take, 1, release=True)
     assert pairs.memory > 0
     assert sorted(taken + passed(pairs, release=True)) == expected
+
+
+@pytest.mark.parametrize(("host_type", "threads"), [(np.uint32, 1), (np.uint32, 3), (np.uint64, 1)])
+def test_tables_grow_while_pairs_are_inserted_if_more_are_new_than_the_last_time(host_type, threads):
+    bits = np.dtype(host_type).itemsize * 8
+    bins = Bins(KEY, key_bits=bits, slice_bits=3, memory=1 << 20, threads=threads, grows=True)
+    pairs, known = PairSet(bins, 6 * COUNT), np.arange(COUNT)
+    for numbers in (known, known, np.arange(COUNT, 6 * COUNT)):
+        bins.add([((numbers % 400).astype(host_type), numbers.astype(np.uint32))], pairs.drain)
+        pairs.drain()
+        assert pairs.pairs == len(set(passed(pairs))) == numbers[-1] + 1
 
 
 def test_the_tables_of_a_slice_are_passed_together():
@@ -248,8 +259,8 @@ def test_a_table_gets_its_size_before_pairs_are_merged_into_it():
 
 
 def test_no_memory_for_a_large_table_is_a_memory_error():
-    with pytest.raises(MemoryError, match="table of pairs"):
-        make_table(1, 1 << 57, 1)
+    with pytest.raises(MemoryError, match="bytes of memory"):
+        map_tables(np.array([1]), np.array([1 << 57]), 1)
 
 
 def longest_run(pairs: PairSet) -> int:

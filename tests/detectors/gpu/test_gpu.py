@@ -15,6 +15,7 @@ import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from superhosts.core.hashing import DEFAULT_KEY, make_key, unmangle32
 from superhosts.core.pairs import numbers_to_array
 from superhosts.detectors.cbaa import Geometry as CbaaGeometry
 from superhosts.detectors.cbaa import PaperCbaa
+from superhosts.detectors.cube import cuda
 from superhosts.detectors.engines.base import GpuTuning, TransferSizes, Tuning
 from superhosts.detectors.gpu import launch, transfer
 from superhosts.detectors.gpu.transfer import Lane
@@ -236,6 +238,17 @@ def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
         assert candidates(on_cpu, threshold) == candidates(on_gpu, threshold)
     assert on_cpu.estimate(3) == on_gpu.estimate(3)
     assert on_cpu.top(2).to_dict() == on_gpu.top(2).to_dict()
+
+
+@pytest.mark.parametrize("bits", [32, 128])
+def test_labels_that_are_too_many_for_shared_memory_name_the_same_hosts(bits, monkeypatch):
+    monkeypatch.setattr(cuda, "MAX_STAGED", 0)
+    monkeypatch.setattr(cuda, "make_list_candidates", cache(cuda.make_list_candidates.__wrapped__))
+    pairs = [(host % 5, peer) for host, peer in random_pairs(bits, bits, 2 * COUNT)]
+    on_cpu, on_gpu = twins(TINY._replace(key_bits=bits), pairs, bits)
+    assert len(candidates(on_cpu, 8)) > 1
+    for threshold in (8, 20, 30, 50):
+        assert candidates(on_cpu, threshold) == candidates(on_gpu, threshold)
 
 
 def test_every_test_of_a_candidate_reads_the_words_after_those_of_the_test_before():

@@ -85,9 +85,11 @@ def rotation_in(place: int) -> int:
 def make_place_of(geometry: Geometry) -> Any:
     words = geometry.words
 
-    def place_of(column: Any, folded: Any, draw: Any) -> Any:
+    def place_of(column: Any, folded: Any, draw: Any, first_draw: Any) -> Any:
+        """Return a place whose rotation is that of the host in the first array: its AND has as many ones."""
         turn = U64(line_turn_of(folded, draw, geometry)) * U64(LINE_WORDS)
-        return U64(pack_place(U64(column) * U64(words), turn, U64(rotation_of(folded, draw))))
+        rotation = (U64(rotation_of(folded, draw)) + U64(64) - U64(rotation_of(folded, first_draw))) & U64(63)
+        return U64(pack_place(U64(column) * U64(words), turn, rotation))
 
     return device_function(place_of)
 
@@ -104,105 +106,155 @@ def make_common_ones(arrays: int) -> Any:
             for array in range(arrays):
                 place = places[first + array]
                 stored = bits[U32(U32(first_word_in(place)) + (U32(word) ^ U32(turn_in(place))))]
-                common &= U64(rotated_back(stored, U64(rotation_in(place))))
+                common &= stored if array == 0 else U64(rotated_back(stored, U64(rotation_in(place))))
             ones += numba.int32(cuda.popc(common))
         return ones
 
     return device_function(common_ones)
 
 
-@cache
-def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that lists hosts which labels of hot columns name and which pass two tests, and its threads.
+LABELS_TOGETHER = 2  # labels of each column that a block follows
+MAX_STAGED = 1 << 10  # labels that a block keeps in shared memory: 8 KiB
 
-    The first step queues the hosts that a block's labels name if all their columns are hot; in the second step, teams
-    of threads test the first words of their columns.
+
+@cache
+def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, int, int]:
+    """Return the kernel that lists hosts which labels of hot columns name and which pass two tests.
+
+    Its numbers of blocks and of threads follow. A block has the same few labels of all columns of a slice, in shared
+    memory: a host competes for no others. The first step queues the hosts that these labels name if all their columns
+    are hot. In the second step, teams of threads test the first words of their columns, and queue the few that pass
+    for the second test, so that no thread waits for those.
     """
     arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
-    total, wide = geometry.plain_columns * labels, geometry.key_bits == 128
+    wide, columns = geometry.key_bits == 128, geometry.arrays * geometry.columns
+    together = min(labels, LABELS_TOGETHER)
+    size, groups = columns * together, labels // together
+    units, staged = groups << geometry.slice_bits, size <= MAX_STAGED
     threads, lanes = launch.threads // 2, launch.lanes
-    teams, queue_size, high_size = threads // lanes, threads * arrays, threads if wide else 1
+    teams, batch = threads // lanes, size if staged else threads
+    near_size, hot_size = (size, columns) if staged else (1, 1)
+    high_size, most_places, drawn = batch if wide else 1, threads * arrays, 2 * arrays
     place_of, common_ones, team_sum = make_place_of(geometry), make_common_ones(arrays), make_team_sum(lanes)
 
     def list_candidates(bits: Any, zeros: Any, extra: Any, limits: Any, answer: Any, candidates: Any, key: Any) -> None:
-        lows = cuda.shared.array(threads, numba.uint64)
+        near = cuda.shared.array(near_size, numba.uint64)  # the first words of this block's labels
+        hot = cuda.shared.array(hot_size, numba.int32)
+        lows = cuda.shared.array(batch, numba.uint64)
         highs = cuda.shared.array(high_size, numba.uint64)
-        places = cuda.shared.array(queue_size, numba.uint64)
-        queued = cuda.shared.array(1, numba.int32)
-        columns = cuda.local.array(arrays, numba.uint32)
+        places = cuda.shared.array(most_places, numba.uint64)
+        draws = cuda.shared.array(drawn, numba.uint64)
+        queued = cuda.shared.array(2, numba.int32)  # named, and of those with places the ones that pass the first test
+        passed = cuda.shared.array(threads, numba.int32)
+        counted = cuda.shared.array(threads, numba.int32)
+        inside = cuda.local.array(arrays, numba.uint32)
         there = cuda.local.array(arrays, numba.uint64)
         limit, lowest, elsewhere = limits[ZEROS], U64(max(1, limits[PRIORITY])), U64(limits[ELSEWHERE])
         me = cuda.threadIdx.x
         team, lane = me // lanes, me % lanes
-        for base in range(cuda.blockIdx.x * threads, total, cuda.gridDim.x * threads):
+        for array in range(arrays):
+            if me == array % threads:
+                draws[2 * array], draws[2 * array + 1] = draw_of(array, key)
+        unit = units - 1 - cuda.blockIdx.x  # The slices that were counted last come first: the GPU's cache has them.
+        first_column, first_label = unit // groups * columns, unit % groups * together
+        if staged:
+            for i in range(me, size, threads):
+                column, label = first_column + i // together, first_label + i % together
+                near[i] = extra[U32(U32(column * labels + label) * U32(limbs))]
+            for i in range(me, columns, threads):
+                hot[i] = zeros[first_column + i] <= limit
+        for begin in range(0, size, batch):
             if me == 0:
                 queued[0] = 0
             cuda.syncthreads()
-            place = base + me
-            named, priority, high, low = False, U64(0), U64(0), U64(0)
-            column, label = place // labels, place % labels
-            if place < total:
-                low = extra[place * limbs]
-                priority, low = U64(priority_in(low)), U64(limb_in(low))
-                named = zeros[column] <= limit and priority >= lowest
-            if named:
-                for limb in range(1, limbs):
-                    word = extra[place * limbs + limb]
-                    named = named and U64(priority_in(word)) == priority
-                    part = U64(limb_in(word)) << U64(32 * (limb & 1))
-                    if limb < 2:
-                        low |= part
-                    else:
-                        high |= part
-                folded = U64(fold(high, low, key))
-                own = column // geometry.columns % arrays
-                for array in range(arrays):
-                    columns[array] = U32(column_of(folded, low, array, draw_of(array, key), geometry))
-                named = named and names_host(low, U64(label), column, np.int64(columns[own]), geometry)
-                most_zeros = limit
-                for array in range(arrays):  # All reads are in flight at once, although few would often suffice.
-                    most_zeros = max(most_zeros, zeros[columns[array]])
-                    there[array] = extra[U32((columns[array] * U32(labels) + U32(label)) * U32(limbs))]
-                named = named and most_zeros <= limit
-                for array in range(arrays):  # Skip a host that an earlier array also names, so that it is listed once.
-                    other = U64(priority_in(there[array]))
-                    same = (
-                        array < own and other >= lowest and holds_limb(there[array], other, U64(limb_of(high, low, 0)))
-                    )
-                    for limb in range(1, limbs):
-                        if same:
-                            word = extra[(np.int64(columns[array]) * labels + label) * limbs + limb]
-                            same = holds_limb(word, other, U64(limb_of(high, low, limb)))
-                    named = named and other >= elsewhere and not same
+            for i in range(begin + me, min(size, begin + batch), threads):
+                own, label = i // together, first_label + i % together
+                place = (first_column + own) * labels + label
+                low = near[i] if staged else extra[place * limbs]
+                priority, low, high = U64(priority_in(low)), U64(limb_in(low)), U64(0)
+                named = priority >= lowest and (hot[own] != 0 if staged else zeros[first_column + own] <= limit)
                 if named:
-                    slot = cuda.atomic.add(queued, 0, 1)
-                    lows[slot] = low
-                    if wide:
-                        highs[slot] = high
+                    for limb in range(1, limbs):
+                        word = extra[place * limbs + limb]
+                        named = named and U64(priority_in(word)) == priority
+                        part = U64(limb_in(word)) << U64(32 * (limb & 1))
+                        if limb < 2:
+                            low |= part
+                        else:
+                            high |= part
+                    folded, home = U64(fold(high, low, key)), np.int64(-1)
                     for array in range(arrays):
-                        places[slot * arrays + array] = place_of(columns[array], folded, draw_of(array, key))
+                        column = np.int64(
+                            column_of(folded, low, array, (draws[2 * array], draws[2 * array + 1]), geometry)
+                        )
+                        inside[array] = U32(column - first_column)
+                        if array == own // geometry.columns:
+                            home = column
+                    # A host that belongs here has all its columns in this slice.
+                    named = names_host(low, U64(label), first_column + own, home, geometry) and named
+                if named:
+                    is_hot, same = True, False
+                    for array in range(arrays):
+                        if staged:
+                            is_hot = is_hot and hot[inside[array]] != 0
+                            there[array] = near[inside[array] * U32(together) + U32(i % together)]
+                        else:
+                            is_hot = is_hot and zeros[first_column + inside[array]] <= limit
+                            there[array] = extra[((first_column + inside[array]) * labels + label) * limbs]
+                    for array in range(arrays):  # Skip a host that an earlier array also names: it is listed once.
+                        other = U64(priority_in(there[array]))
+                        is_host = (
+                            array < own // geometry.columns
+                            and other >= lowest
+                            and holds_limb(there[array], other, U64(limb_of(high, low, 0)))
+                        )
+                        for limb in range(1, limbs):
+                            if is_host:
+                                word = extra[((first_column + inside[array]) * labels + label) * limbs + limb]
+                                is_host = holds_limb(word, other, U64(limb_of(high, low, limb)))
+                        same, is_hot = same or is_host, is_hot and other >= elsewhere
+                    if is_hot and not same:
+                        slot = cuda.atomic.add(queued, 0, 1)
+                        lows[slot] = low
+                        if wide:
+                            highs[slot] = high
             cuda.syncthreads()
             count = queued[0]
-            for first in range(0, count, teams):
-                i = first + team
-                passes = i < count
-                ones = numba.int32(0)
-                if passes:
-                    ones = common_ones(bits, places, i * arrays, (lane, limits[FIRST_WORDS]), lanes)
-                ones = team_sum(ones)
-                passes = passes and ones >= limits[FIRST_ONES]
-                more = numba.int32(0)
-                if passes:
-                    words = limits[FIRST_WORDS] + lane, limits[SECOND_WORDS]
-                    more = common_ones(bits, places, i * arrays, words, lanes)
-                ones += team_sum(more)
-                if lane == 0 and passes and ones >= limits[SECOND_ONES]:
-                    slot = np.int64(cuda.atomic.add(answer, CANDIDATES, U64(1)))
-                    if slot * 2 + 1 < candidates.shape[0]:
-                        candidates[slot * 2], candidates[slot * 2 + 1] = highs[i] if wide else U64(0), lows[i]
-            cuda.syncthreads()
+            for first in range(0, count, threads):
+                hosts = min(threads, count - first)
+                if me == 0:
+                    queued[1] = 0
+                for item in range(me, hosts * arrays, threads):
+                    array, low = item % arrays, lows[first + item // arrays]
+                    folded = U64(fold(highs[first + item // arrays] if wide else U64(0), low, key))
+                    draw = draws[2 * array], draws[2 * array + 1]
+                    column = column_of(folded, low, array, draw, geometry)
+                    places[item] = place_of(column, folded, draw, (draws[0], draws[1]))
+                cuda.syncthreads()
+                for i in range(team, -(-hosts // teams) * teams, teams):
+                    ones = numba.int32(0)
+                    if i < hosts:
+                        ones = common_ones(bits, places, i * arrays, (lane, limits[FIRST_WORDS]), lanes)
+                    ones = team_sum(ones)
+                    if lane == 0 and i < hosts and ones >= limits[FIRST_ONES]:
+                        slot = cuda.atomic.add(queued, 1, 1)
+                        passed[slot], counted[slot] = i, ones
+                cuda.syncthreads()
+                left = queued[1]
+                for j in range(team, -(-left // teams) * teams, teams):
+                    ones = numba.int32(0)
+                    if j < left:
+                        words = limits[FIRST_WORDS] + lane, limits[SECOND_WORDS]
+                        ones = common_ones(bits, places, passed[j] * arrays, words, lanes)
+                    ones = team_sum(ones)
+                    if lane == 0 and j < left and counted[j] + ones >= limits[SECOND_ONES]:
+                        slot = np.int64(cuda.atomic.add(answer, CANDIDATES, U64(1)))
+                        if slot * 2 + 1 < candidates.shape[0]:
+                            candidates[slot * 2] = highs[first + passed[j]] if wide else U64(0)
+                            candidates[slot * 2 + 1] = lows[first + passed[j]]
+                cuda.syncthreads()
 
-    return kernel(list_candidates), threads
+    return kernel(list_candidates), units, threads
 
 
 @cache
@@ -218,25 +270,30 @@ def make_verify(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
     threads = launch.threads // 4
     team, kinds = min(launch.team, threads), 2 if giants else 1  # plain columns, then giant ones
     place_of, common_ones, team_sum = make_place_of(geometry), make_common_ones(arrays), make_team_sum(team)
-    size = kinds * arrays
+    size, drawn = kinds * arrays, 2 * arrays
 
     def verify(bits: Any, zeros: Any, limits: Any, candidates: Any, answer: Any, key: Any) -> None:
         ones = cuda.shared.array(3, numba.int32)  # of the third test, of the rest, of the giant columns
         places = cuda.shared.array(size, numba.uint64)
+        draws = cuda.shared.array(drawn, numba.uint64)
         me = cuda.threadIdx.x
+        for array in range(arrays):
+            if me == array % threads:
+                draws[2 * array], draws[2 * array + 1] = draw_of(array, key)
+        cuda.syncthreads()
         count = min(np.int64(answer[CANDIDATES]), candidates.shape[0] // 2)
         for i in range(cuda.blockIdx.x, count, cuda.gridDim.x):
-            high, low = candidates[2 * i], candidates[2 * i + 1]
+            high, low = candidates[2 * (count - 1 - i)], candidates[2 * (count - 1 - i) + 1]
             if me == 0:
                 ones[0], ones[1], ones[2] = 0, 0, 0
             folded = U64(fold(high, low, key))
-            for array in range(arrays):
-                draw = draw_of(array, key)
-                if me == array % threads:
-                    places[array] = place_of(column_of(folded, low, array, draw, geometry), folded, draw)
-                if giants and me == (array + arrays) % threads:
+            for item in range(me, size, threads):
+                array = item % arrays
+                draw = draws[2 * array], draws[2 * array + 1]
+                column = column_of(folded, low, array, draw, geometry)
+                if item >= arrays:
                     column = giant_column_of(folded, low, array, draw, geometry)
-                    places[arrays + array] = place_of(column, folded, draw)
+                places[item] = place_of(column, folded, draw, (draws[0], draws[1]))
             cuda.syncthreads()
             found = team_sum(common_ones(bits, places, 0, (me, limits[THIRD_WORDS]), threads))
             if me % team == 0:
@@ -287,7 +344,7 @@ def unpack_rows(rows: NDArray[np.uint64], giants: bool) -> tuple[Words, Counts]:
     return hosts, counts
 
 
-LIST_BLOCKS, VERIFY_BLOCKS = 64, 32  # blocks per multiprocessor
+VERIFY_BLOCKS = 32  # blocks per multiprocessor
 
 
 @cache
@@ -375,15 +432,12 @@ class CudaCube(CudaEngine):
         return self.geometry.plain_columns * self.geometry.labels * self.geometry.limbs
 
     def _launch_search(self, stream: Stream) -> None:
-        geometry, launch = self.geometry, self.launch
-        list_candidates, threads = make_list_candidates(geometry, launch)
-        labels = geometry.plain_columns * geometry.labels
-        blocks = min(-(-labels // threads), LIST_BLOCKS * launch.multiprocessors)
+        list_candidates, blocks, threads = make_list_candidates(self.geometry, self.launch)
         named = self.words, self.counts, self.extra, self.limits, self.answer, self.candidates, self.key
         self._start(list_candidates, (blocks, threads), stream, named)
-        verify, threads = make_verify(geometry, launch)
+        verify, threads = make_verify(self.geometry, self.launch)
         candidates = self.words, self.counts, self.limits, self.candidates, self.answer, self.key
-        self._start(verify, (VERIFY_BLOCKS * launch.multiprocessors, threads), stream, candidates)
+        self._start(verify, (VERIFY_BLOCKS * self.launch.multiprocessors, threads), stream, candidates)
 
     def _unpack(self, rows: Words) -> tuple[Words, Counts]:
         return unpack_rows(rows, self.geometry.giants > 0)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -51,7 +51,7 @@ CACHE_BITS = 16  # log2 of the most pairs in a thread's cache before the bins: 5
 SEEN_BITS = 16  # log2 of the pairs in a thread's cache after the bins
 MAX_BIN_BITS = 7  # log2 of the most bins; with more, appending misses the cache
 FINE_BINS_MEMORY = 2 << 20  # least memory, in bytes, for which the number of bins is the maximum
-MAX_RUN = 1 << 17  # pairs that a thread appends at a time
+MAX_RUN = 1 << 18  # pairs that a thread appends at a time
 GROWTH = 4  # factor by which a growing pool becomes larger when it was full
 MAX_MEMORY = 1 << 30  # bytes of pending pairs: enough for any number of threads, and slot numbers fit 32 bits
 BATCH = 4096  # entries that leave the bins together; passing arrays to a function costs atomic reference counts
@@ -283,6 +283,43 @@ def unpack_all(portion: Portion) -> tuple[Words, Words]:
     return hosts, out.peers[:have]
 
 
+@compiled
+def deal_chunks(pool: Pool, chunks: int, slices: int, parts: int) -> tuple[Indexes, Indexes, Indexes]:
+    """Deal the chunks that have entries into parts; return them, the entries of each, and where parts begin and end.
+
+    The slice with the most entries goes first, each to the part with the fewest. Chunks of a bin follow each other.
+    """
+    owner, bins = pool.owner, pool.cursors.shape[1] - PADDING
+    size = np.full(len(owner), CHUNK, np.int32)
+    numbers, loads, places = np.zeros(bins, np.int64), np.zeros(slices, np.int64), np.zeros(bins, np.int64)
+    for thread in range(len(pool.cursors)):
+        for bin_ in range(bins):
+            slot = pool.cursors[thread, bin_]
+            size[slot // CHUNK] = slot % CHUNK
+        for chunk in range(thread * chunks, pool.cursors[thread, bins]):
+            numbers[owner[chunk]] += size[chunk] > 0
+            loads[owner[chunk] % slices] += size[chunk]
+    assigned, part_of, order = np.zeros(parts, np.int64), np.empty(slices, np.int64), np.argsort(-loads)
+    for slice_ in order:
+        part_of[slice_] = np.argmin(assigned)
+        assigned[part_of[slice_]] += loads[slice_]
+    edges, total = np.zeros(parts + 1, np.int32), 0
+    for part in range(parts):
+        for slice_ in order:
+            if part_of[slice_] == part:
+                for bin_ in range(slice_, bins, slices):
+                    places[bin_] = total
+                    total += numbers[bin_]
+        edges[part + 1] = total
+    dealt, sizes = np.empty(total, np.int32), np.empty(total, np.int32)
+    for thread in range(len(pool.cursors)):
+        for chunk in range(thread * chunks, pool.cursors[thread, bins]):
+            if size[chunk]:
+                dealt[places[owner[chunk]]], sizes[places[owner[chunk]]] = chunk, size[chunk]
+                places[owner[chunk]] += 1
+    return dealt, sizes, edges
+
+
 def make_cache(threads: int, bits: int, width: int) -> Words:
     """Return an empty cache of 2^bits entries of `width` words for each thread. No memory is used before it is written.
 
@@ -378,7 +415,8 @@ class Bins:
         """
         minimum = 2 * self.bins + 64  # a first and a second chunk per bin, and some to work with
         most = max(self.memory // (8 * width * CHUNK * self.threads), minimum)
-        chunks = min(max(chunks, minimum), most) if self.grows else most
+        # Growing from more than half of the most would make all of it anew for little.
+        chunks = max(chunks, minimum) if self.grows and 2 * chunks < most else most
         total = chunks * self.threads
         entries = np.empty(total * CHUNK * width, np.uint64)
         pool = Pool(entries, np.empty(total, np.int32), np.empty((self.threads, self.bins + PADDING), np.int32))
@@ -414,9 +452,10 @@ class Bins:
             self._allocate(width, left // (CHUNK * self.threads))
         runs = self._split(batches, left)
         while runs:
-            # Draining bins that are nearly full costs less than filling them in many small runs.
+            # Draining bins that are nearly full costs less than filling them on few threads, in many small runs.
             least = max(self.min_pairs_per_thread, self.chunks * CHUNK // 16)
-            if min(map(self.free, range(self.threads))) < least:
+            emptiest = sorted(range(self.threads), key=self.free, reverse=True)
+            if self.free(emptiest[self.threads // 2]) < least:
                 drain()
                 if self.chunks < self.most_chunks:
                     self._allocate(width, GROWTH * self.chunks)
@@ -424,7 +463,7 @@ class Bins:
             threads = self.threads if left > self.min_pairs_per_thread else 1
             # The count grows before the work starts, so that pairs of an interrupted call do not count as written.
             self.pending += left
-            run_parallel(self._append_next, [(thread, runs, least) for thread in range(threads)], threads)
+            run_parallel(self._append_next, [(thread, runs, least) for thread in emptiest[:threads]], threads)
 
     def _split(self, batches: Batches, pairs: int) -> Runs:
         """Split batches into runs that threads take in turn, so that none waits for a thread with more work."""
@@ -458,47 +497,20 @@ class Bins:
         else:
             bin_wide(_as_rows(hosts), _as_rows(peers), *common, self.key_bits)
 
-    def take(self) -> list[Portion]:
-        """Return a portion for each thread. The largest slice goes first, each to the least loaded thread."""
-        count = min(self.slices, self.bins)
-        chunks, sizes = self.filled_chunks(count)
-        groups = self.pool.owner[chunks] & (count - 1)
-        loads = np.bincount(groups, weights=sizes, minlength=count)
-        edges = np.searchsorted(groups, np.arange(count + 1))
-        assigned = [0.0] * self.threads
-        runs_of: list[list[slice]] = [[] for _ in range(self.threads)]
-        for group in np.argsort(-loads, kind="stable"):
-            thread = assigned.index(min(assigned))
-            assigned[thread] += loads[group]
-            runs_of[thread].append(slice(edges[group], edges[group + 1]))
-        return [
-            Portion(
-                np.concatenate([chunks[run] for run in runs]),
-                np.concatenate([sizes[run] for run in runs]),
-                self.pool,
-                self.seen[thread],
-            )
-            for thread, runs in enumerate(runs_of)
-            if assigned[thread]
-        ]
+    def take(self, parts: int = 0) -> list[Portion]:
+        """Return a portion for each thread, or so many parts, which have no caches because any thread may take them.
 
-    def filled_chunks(self, groups: int = 1) -> tuple[Indexes, Indexes]:
-        """Return the chunks that have entries, and the number of entries of each.
-
-        They are ordered by bin; with several groups, to which bins belong in turn, by group and then by bin.
+        The bins of a slice are in one portion.
         """
-        found = []
-        for thread in range(self.threads):
-            first, free = thread * self.chunks, int(self.pool.cursors[thread, self.bins])
-            size = np.full(free - first, CHUNK, np.int32)
-            opened, used = np.divmod(self.pool.cursors[thread, : self.bins], CHUNK)
-            size[opened - first] = used
-            found.append((np.arange(first, free, dtype=np.int32)[size > 0], size[size > 0]))
-        chunks, sizes = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        owners = self.pool.owner[chunks]
-        keys = (owners & (groups - 1)) * self.bins + owners
-        order = np.argsort(keys.astype(np.uint16), kind="stable")  # At most 2^14 values: NumPy sorts them by radix.
-        return chunks[order], sizes[order]
+        count = parts or self.threads
+        chunks, sizes, edges = deal_chunks(self.pool, self.chunks, min(self.slices, self.bins), count)
+        spans = [slice(*edge) for edge in pairwise(edges.tolist())]
+        seen = [UNSEEN] * count if parts else self.seen
+        return [
+            Portion(chunks[span], sizes[span], self.pool, cache)
+            for span, cache in zip(spans, seen, strict=True)
+            if span.start < span.stop
+        ]
 
     def done(self) -> None:
         self.pending = 0

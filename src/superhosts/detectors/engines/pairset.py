@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
@@ -30,21 +29,24 @@ from superhosts.detectors.engines.pairtable import (
     count_missing,
     count_pairs,
     fill,
+    give_back,
     heavy_hosts,
     insert_narrow,
     insert_wide,
-    make_table,
     make_tables,
+    map_tables,
     unite,
 )
 
 FIRST_SIZE = 32  # slots of a new table
 # A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
 # soon be full again.
-GROWTH, MAX_GROWTH = 1.4, 4.0
+GROWTH, MAX_GROWTH = 1.4, 4
 SMALL = 1 << 18  # entries that are inserted at once if they are the first
 SHARED_PAIRS = 1 << 18  # pairs from which on threads share a merge or a search: waking one takes as long as a few
 SHARES = 4  # in which each thread's part is cut, as tables differ in size, and a thread that wakes late takes less
+MOST_SHARES = 16  # unless there are more threads: between shares, threads wait for each other
+TABLES_TOGETHER = 8  # that grow together: their memory is freed together, too
 STEPS = 8  # in which new pairs are counted: most sets that go over their limit have done so after the first
 EXPECTED_FILL = 0.75  # of a table after the entries that wait, if as many of them are new as before; fewer will be
 
@@ -70,6 +72,7 @@ class PairSet:
         self._leases: list[_Lease] = []  # as long as these exist, the owners of such tables do not change them, either
         self._lent: list[weakref.ref[_Lease]] = []  # those of others that have tables of this set,
         self._is_old = np.zeros(self.bins.bins, bool)  # which are these
+        self._novelty = 1.0  # the share of entries that were new the last time
         self._overflowed = False  # by a merge, which then inserts nothing
         self._later: PairSet | None = None  # a set to be merged, once more is asked than for super hosts
 
@@ -94,19 +97,19 @@ class PairSet:
         if not self.bins.pending:
             return
         self._complete()
-        entries = Portion(*self.bins.filled_chunks(), self.bins.pool)
-        if not len(entries.chunks):  # a call that failed at its first pair
-            self.bins.done()
-            return
-        is_small = entries.width == 1 and entries.sizes.sum() <= min(SMALL, self.limit)
-        if is_small and not self._places.sizes.any():
-            self._insert_first(entries)
-            self.bins.done()
-            return
-        edges = pairwise(_edges_of(entries).tolist())
-        portions = [Portion(entries.chunks[a:b], entries.sizes[a:b], entries.pool) for a, b in edges]
-        portions.sort(key=lambda portion: len(portion.chunks), reverse=True)
-        run_parallel(self._insert_next, [(iter(portions),)] * self.bins.threads, self.bins.threads)
+        is_first = self.bins.width == 1 and not self._places.sizes.any()
+        first = self.bins.take(1) if is_first else []
+        if is_first and sum(int(portion.sizes.sum()) for portion in first) <= min(SMALL, self.limit):
+            for portion in first:  # one, or none after a call that failed at its first pair
+                self._insert_first(portion)
+        else:
+            threads, shares = self._shared(self.bins.pending)
+            portions, before = self.bins.take(shares), self._counts.copy()
+            width = max(self.bins.width, int(self._places.widths.max()))
+            entries = _entries_of(portions, self.bins.bins)
+            self._grow(entries, width, threads)
+            run_parallel(self._insert, [(portion, width) for portion in portions], threads)
+            self._novelty = float((self._counts - before).sum() / max(1, entries.sum()))
         if not self.is_over:
             self.bins.done()
 
@@ -127,34 +130,36 @@ class PairSet:
         self._put(tables, words)  # only now: a call that was interrupted has changed nothing
         self._counts += counts
 
-    def _insert_next(self, portions: Iterator[Portion]) -> None:
-        """Insert portions until none is left. Threads share the iterator, so none waits for a thread with more work."""
-        for portion in portions:
-            if self.is_over:
-                return
-            self._insert(int(portion.pool.owner[portion.chunks[0]]), portion)
+    def _grow(self, entries: Numbers, width: int, threads: int) -> None:
+        """Make room for so many entries of each bin, if as many of them are new as the last time.
 
-    @timed("write", amount=lambda _, pairs, bin_, portion: int(portion.sizes.sum()))
-    def _insert(self, bin_: int, portion: Portion) -> None:
-        size, width = int(self._places.sizes[bin_]), max(portion.width, int(self._places.widths[bin_]))
-        if not size:
-            # Most of the first entries are new, and as many more may follow. This takes at most as much memory as all
-            # tables may have, because the bins have a quarter of the sketch's memory.
-            size = self._size_for(max(FIRST_SIZE, 2 * int(portion.sizes.sum())))
-            self._resize(bin_, size, width)
-        elif width > self._places.widths[bin_] or self._borrowed[bin_] or self._is_lent(bin_):
-            self._resize(bin_, size, width)
-        insert = insert_narrow if width == 1 else insert_wide
-        start, before, total = 0, int(self._counts[bin_]), int(portion.sizes.sum())
-        while True:
-            start = insert(start, portion, self._places, bin_, self._counts, TABLE_KEY)
-            if start == len(portion.chunks) or self.is_over:
+        Threads wait for each other between compiled calls, so tables are not left to grow one by one.
+        """
+        bins = np.flatnonzero(entries)
+        sizes, most = self._places.sizes[bins], self._most_slots
+        expected = np.ceil((self._counts + self._novelty * entries)[bins] / EXPECTED_FILL).astype(np.int64)
+        # Most of the first entries are new, and as many more may follow. This takes at most as much memory as all
+        # tables may have, because the bins have a quarter of the sketch's memory.
+        first = np.maximum(FIRST_SIZE, 2 * entries[bins])
+        wanted = np.where(sizes, np.minimum(expected, MAX_GROWTH * sizes), first)
+        is_full = (wanted > sizes) & (sizes < most)
+        grown = self._sizes_for(np.maximum(wanted, (GROWTH * sizes).astype(np.int64)))
+        is_lent = self._is_old[bins] & bool(self._is_old.any() and self._is_lent())
+        replaced = is_full | (self._places.widths[bins] < width) | self._borrowed[bins] | is_lent
+        chosen, wanted = bins[replaced], np.where(is_full, grown, sizes)[replaced]
+        spans = split_evenly(len(chosen), -(-len(chosen) // TABLES_TOGETHER)) if len(chosen) else []
+        run_parallel(self._resize, [(chosen[a:b], wanted[a:b], width) for a, b in spans], threads)
+
+    @timed("write", amount=lambda _, pairs, portion, width: int(portion.sizes.sum()))
+    def _insert(self, portion: Portion, width: int) -> None:
+        """Insert entries into tables of this width, unless the set is over its limit."""
+        insert, start = insert_narrow if width == 1 else insert_wide, 0
+        while not self.is_over:
+            start = insert(start, portion, self._places, self._counts, TABLE_KEY)
+            if start == len(portion.chunks):
                 return
-            count, done = int(self._counts[bin_]), int(portion.sizes[: start + 1].sum())
-            expected = count + (count - before) / done * (total - done)
-            wanted = min(max(GROWTH * size, expected / EXPECTED_FILL), MAX_GROWTH * size)
-            size = self._size_for(math.ceil(wanted))
-            self._resize(bin_, size, width)
+            bin_ = portion.pool.owner[portion.chunks[start : start + 1]].astype(np.int64)
+            self._resize(bin_, self._sizes_for(np.ceil(GROWTH * self._places.sizes[bin_]).astype(np.int64)), width)
 
     def _sizes_for(self, wanted: Numbers) -> Numbers:
         """Return the sizes of tables of at least `wanted` slots, if they are allowed.
@@ -167,16 +172,13 @@ class PairSet:
         sizes = steps[np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)]
         return np.minimum(np.maximum(sizes, wanted), self._most_slots)
 
-    def _size_for(self, wanted: int) -> int:
-        return int(self._sizes_for(np.array([wanted]))[0])
-
-    def _resize(self, bin_: int, size: int, width: int) -> None:
-        """Give a bin a table of its own, of another size or width or none yet, with the pairs that it has."""
-        words, tables = make_table(bin_, size, width)
-        if self._places.sizes[bin_] or bin_ == 0:  # bin 0: the loop is loaded here, not once a table grows
-            unite(self._places.at(tables.bins), Tables.of_bins(1), tables, (0, 1), TABLE_KEY, np.zeros(1, np.int64))
+    def _resize(self, bins: Numbers, sizes: Numbers, width: int) -> None:
+        """Give bins tables of their own, of another size or width or none yet, with the pairs that they have."""
+        words, tables = map_tables(bins, sizes, width)
+        old, none = self._places.at(bins), np.zeros(len(bins), np.int64)
+        unite(old, Tables(none, none, none, bins), tables, (0, len(bins)), TABLE_KEY, none.copy())
         self._put(tables, words)
-        self._borrowed[bin_] = False
+        self._borrowed[bins] = False
 
     def merge(self, other: PairSet) -> None:
         """Insert the pairs of another set with as many bins, unless this set goes over its limit. Both must be drained.
@@ -204,8 +206,10 @@ class PairSet:
         full = other._counts > 0
         fresh, shared = np.flatnonzero(full & (self._counts == 0)), np.flatnonzero(full & (self._counts > 0))
         theirs, counts, added = other._places.at(shared), self._counts[shared], other._counts[shared]
-        for bin_ in shared[self._places.widths[shared] < theirs.widths].tolist():
-            self._resize(bin_, int(self._places.sizes[bin_]), int(other._places.widths[bin_]))
+        narrow = shared[self._places.widths[shared] < theirs.widths]
+        for width in np.unique(other._places.widths[narrow]).tolist():
+            some = narrow[other._places.widths[narrow] == width]
+            self._resize(some, self._places.sizes[some], width)
         mine = self._places.at(shared)
         # Of tables that have room for all pairs of both nobody has to know how many of these are the same.
         touched = self.pairs + other.pairs
@@ -267,7 +271,7 @@ class PairSet:
     def _shared(self, pairs: int) -> tuple[int, int]:
         """Return on how many threads to work on so many pairs, and in how many shares."""
         threads = self.bins.threads if pairs >= SHARED_PAIRS else 1
-        return threads, threads * SHARES if threads > 1 else 1
+        return threads, max(threads, min(threads * SHARES, MOST_SHARES)) if threads > 1 else 1
 
     def copy(self, bins: Bins) -> PairSet:
         """Return an independent set with the same pairs and other bins. This one must be drained.
@@ -311,6 +315,8 @@ class PairSet:
                 take(self._portion([bin_ for bin_ in bins if self._places.widths[bin_] == width], width))
             if release:
                 for bin_ in bins:
+                    if not self._borrowed[bin_] and not self._is_lent(bin_):
+                        give_back(self._places, bin_)
                     self._memory[bin_], self._places.sizes[bin_] = None, 0
 
         # Those with the most pairs first, so that no thread begins with a large one when the others have ended.
@@ -368,6 +374,15 @@ class PairSet:
         run_parallel(ask, [(bin_,) for bin_ in np.unique(bins).tolist()], self.bins.threads)
         numbers: Numbers = peers[places.reshape(-1)]
         return numbers
+
+
+def _entries_of(portions: list[Portion], bins: int) -> Numbers:
+    """Return the number of entries of each bin."""
+    entries = np.zeros(bins, np.int64)
+    if portions:
+        chunks, sizes = (np.concatenate([portion[field] for portion in portions]) for field in (0, 1))
+        entries += np.bincount(portions[0].pool.owner[chunks], weights=sizes, minlength=bins).astype(np.int64)
+    return entries
 
 
 def _edges_of(portion: Portion) -> Numbers:

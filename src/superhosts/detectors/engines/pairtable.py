@@ -11,6 +11,7 @@ depends on the order of a table. The size of a table is any number: the hash is 
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import secrets
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from superhosts.detectors.engines.base import Words
 from superhosts.detectors.engines.bins import BLOCK, CHUNK, Portion, cache_shift, entry_width
 from superhosts.jit.cache import compiled
 from superhosts.jit.intrinsics import number_at, set_number, word_at
+from superhosts.jit.memory import new_memory
 
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -39,9 +41,11 @@ TABLE_KEY = TableKey(
 )  # of all tables of this process, so that they can be merged
 HOST_MULTIPLIER = TABLE_KEY.pair[0]  # distributes mangled hosts over small tables
 LARGE = 1 << 16  # bytes of a table whose memory is mapped
-# A large table is filled at once with the pairs of a smaller one, so Linux maps its pages at once too: one by one takes
-# three times as long.
-MAPPING = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+# Large tables are filled at once, so Linux (from 5.14) maps their pages at once too: one by one takes three times as
+# long. MAP_POPULATE would do so while Python runs no other thread.
+MADV_POPULATE_WRITE = 23
+_MADVISE = ctypes.CDLL(None).madvise
+_MADVISE.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 
 class Tables(NamedTuple):
@@ -69,21 +73,19 @@ class Tables(NamedTuple):
         return self.at(self.bins)
 
 
-def make_table(bin_: int, size: int, width: int) -> tuple[Words, Tables]:
-    """Return zeros for a table, and its place. They are empty slots, but not those of bin 0.
+def map_tables(bins: Numbers, sizes: Numbers, width: int) -> tuple[Words, Tables]:
+    """Return zeros for tables, in one piece, and their places. They are empty slots, but not those of bin 0.
 
-    Memory of a large table goes back to the system when it is freed, so that the cube can have it. The allocator of the
+    Memory of large tables goes back to the system when it is freed, so that the cube can have it. The allocator of the
     C library would keep it, because the tables of all bins grow in turn.
     """
-    words = size * width
+    words = int((sizes * width).sum())
     if 8 * words < LARGE:
         memory = np.zeros(words, np.uint64)
     else:
-        try:
-            memory = np.frombuffer(mmap.mmap(-1, 8 * words, flags=MAPPING), np.uint64)
-        except OSError as error:
-            raise MemoryError(f"{8 * words:,} bytes for a table of pairs") from error
-    return memory, Tables(*(np.array([number]) for number in (memory.ctypes.data, size, width, bin_)))
+        memory = np.frombuffer(new_memory(8 * words, huge=True), np.uint64)
+        _MADVISE(memory.ctypes.data, memory.nbytes, MADV_POPULATE_WRITE)
+    return memory, _places_in(memory, bins, sizes, width)
 
 
 def make_tables(bins: Numbers, sizes: Numbers, width: int) -> tuple[Words, Tables]:
@@ -91,9 +93,21 @@ def make_tables(bins: Numbers, sizes: Numbers, width: int) -> tuple[Words, Table
 
     The C library keeps that memory for the next such tables: mapping it anew would take longer than filling it.
     """
-    ends = np.cumsum(sizes * width)
-    words = np.empty(int(ends[-1]), np.uint64)
-    return words, Tables(words.ctypes.data + 8 * (ends - sizes * width), sizes, np.full_like(sizes, width), bins)
+    words = np.empty(int((sizes * width).sum()), np.uint64)
+    return words, _places_in(words, bins, sizes, width)
+
+
+def give_back(tables: Tables, bin_: int) -> None:
+    """Give the pages of a table back to the system, before the memory that it shares with other tables is freed."""
+    start, size = int(tables.addresses[bin_]), 8 * int(tables.sizes[bin_] * tables.widths[bin_])
+    first, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, (start + size) // mmap.PAGESIZE * mmap.PAGESIZE
+    if first < end:
+        _MADVISE(first, end - first, mmap.MADV_DONTNEED)
+
+
+def _places_in(memory: Words, bins: Numbers, sizes: Numbers, width: int) -> Tables:
+    starts = memory.ctypes.data + 8 * (np.cumsum(sizes * width) - sizes * width)
+    return Tables(starts, sizes, np.full_like(sizes, width), bins)
 
 
 class Slots(NamedTuple):
@@ -134,10 +148,28 @@ def capacity(size: int) -> int:
 
 
 @compiled
-def insert_narrow(start: int, portion: Portion, tables: Tables, bin_: int, counts: Numbers, key: TableKey) -> int:
-    """Insert entries of one word, from chunk `start` on, into the table of a bin, whose slots have one word.
+def insert_narrow(start: int, portion: Portion, tables: Tables, counts: Numbers, key: TableKey) -> int:
+    """Insert entries of one word, from chunk `start` on, into the tables of their bins, whose slots have one word.
 
-    Return the chunk at which it stopped: the number of chunks, or earlier if the table is full.
+    Return the chunk at which it stopped: the number of chunks, or earlier if a table is full. One call inserts into
+    many tables: between calls threads wait for each other in Python.
+    """
+    chunks, owner = portion.chunks, portion.pool.owner
+    while start < len(chunks):
+        bin_, end = owner[chunks[start]], start
+        while end < len(chunks) and owner[chunks[end]] == bin_:
+            end += 1
+        start = _insert_chunks(start, end, portion, tables, np.int64(bin_), counts, key)
+        if start < end:
+            break
+    return start
+
+
+@compiled
+def _insert_chunks(
+    start: int, end: int, portion: Portion, tables: Tables, bin_: int, counts: Numbers, key: TableKey
+) -> int:
+    """Insert the entries of chunks of one bin.
 
     Most entries are known pairs in one of the first two slots of their search. These are recognized first, without a
     branch, which would be mispredicted.
@@ -146,9 +178,9 @@ def insert_narrow(start: int, portion: Portion, tables: Tables, bin_: int, count
     entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
     address, last, most = table.address, 8 * (table.size - 1), capacity(table.size)
     places, others = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint64)
-    if (len(chunks) - start) * CHUNK > table.size // 8:  # more entries than cache lines
+    if (end - start) * CHUNK > table.size // 8:  # more entries than cache lines
         others[0] = _read_ahead(table)
-    for number in range(start, len(chunks)):
+    for number in range(start, end):
         first = chunks[number] * CHUNK
         pairs = entries[first : first + sizes[number]]
         find_places(pairs, np.uint32(table.size), places, key)
@@ -164,7 +196,7 @@ def insert_narrow(start: int, portion: Portion, tables: Tables, bin_: int, count
             return number
         count += missing
     counts[bin_] = count
-    return len(chunks)
+    return end
 
 
 @compiled
@@ -180,23 +212,24 @@ def _read_ahead(table: Slots) -> Any:
 
 
 @compiled
-def insert_wide(start: int, portion: Portion, tables: Tables, bin_: int, counts: Numbers, key: TableKey) -> int:
-    """Insert entries of any width into a table of slots of several words; return the chunk at which it stopped."""
-    table, count = slots_of(tables, bin_), counts[bin_]
+def insert_wide(start: int, portion: Portion, tables: Tables, counts: Numbers, key: TableKey) -> int:
+    """Insert entries of any width into tables of slots of several words; return the chunk at which it stopped."""
     entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
-    given, most = entry_width(portion.pool), capacity(table.size)
+    given = entry_width(portion.pool)
     for number in range(start, len(chunks)):
+        bin_ = np.int64(portion.pool.owner[chunks[number]])
+        table, count = slots_of(tables, bin_), counts[bin_]
         for i in range(sizes[number]):
             j = (chunks[number] * CHUNK + i) * given
             high = entries[j] if given == 3 else np.uint64(0)
             low = entries[j] >> np.uint64(32) if given == 1 else entries[j + given - 2]
             peer = entries[j] & np.uint64(MASK32) if given == 1 else entries[j + given - 1]
-            if _lacks(table, high, low, peer, count < most, key):
-                if count == most:
+            if _lacks(table, high, low, peer, count < capacity(table.size), key):
+                if count == capacity(table.size):
                     counts[bin_] = count
                     return number
                 count += 1
-    counts[bin_] = count
+        counts[bin_] = count
     return len(chunks)
 
 
