@@ -38,7 +38,7 @@ ENTRANTS = {
     "cube": Entrant("cube", "vermillion", "o"),  # as users get it: exact while the pairs fit
     "cube-dense": Entrant("cube", "vermillion", "o", {"exact": False}, is_open=True),
     "cube-planned": Entrant("cube", "blue", "D", {"exact": False}, planned=True, is_open=True),
-    "stream": Entrant("stream", "purple", "h"),
+    "stream": Entrant("stream", "purple", "8"),
     "cbaa": Entrant("cbaa", "blue", "s"),
     "cbaa-paper": Entrant("cbaa-paper", "blue", "s", is_open=True),
     "dcds": Entrant("dcds", "green", "^"),
