@@ -223,7 +223,8 @@ def is_of(cell: int, high: Any, low: Any, state: State) -> bool:
 @compiled
 def write(fresh: Fresh, span: tuple[int, int], state: State, geometry: Geometry, key: Key) -> None:
     """Count pairs of the slices of a span."""
-    bits, zeros, hosts, counts, variances = state
+    bits, _, hosts, counts, variances = state
+    zeros = state.zeros.copy()  # Threads that wrote to one cache line would wait for each other.
     all_bits, last = 64 * geometry.words, np.uint64((1 << geometry.slice_bits) - 1)
     wide = geometry.key_bits == 128
     for i in range(len(fresh.low)):
@@ -252,6 +253,7 @@ def write(fresh: Fresh, span: tuple[int, int], state: State, geometry: Geometry,
         variances[cell] += np.float32(weight * (weight - 1.0))
         bits[slice_, word] |= bit
         zeros[slice_] -= 1
+    state.zeros[span[0] : span[1]] = zeros[span[0] : span[1]]
 
 
 @compiled
