@@ -11,6 +11,7 @@ import pytest
 import naive
 import superhosts as sh
 from superhosts.core.hashing import DEFAULT_KEY
+from superhosts.core.results import UNBOUNDED
 from superhosts.core.units import parse_size
 from superhosts.detectors.stream import Geometry, Stream
 from superhosts.errors import GeometryError, MergeError, SketchFileError, ThresholdWarning, UsageError
@@ -148,6 +149,7 @@ def test_a_full_one_says_so_and_gives_no_upper_bounds() -> None:
         (first, *_) = stream.top(8)
     assert first.saturated
     assert first.peers is first.peers_high is None
+    assert stream.estimate(np.arange(8, dtype=np.uint32)).peers_high.tolist() == [UNBOUNDED] * 8
 
 
 def test_it_cannot_be_merged_and_says_what_can() -> None:

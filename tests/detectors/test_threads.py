@@ -319,6 +319,7 @@ CALLS: dict[str, Callable[[Any, Path], Any]] = {
 NO_LOCK = {
     *("key_bits", "kind", "check_alike", "mangle", "mangled", "geometry", "fingerprint"),
     *("name", "broken_laws", "widths", "cpu_engine", "tuning", "auto_gpu", "geometry_type", "slack", "check_device"),
+    "check_memory",
     *("for_scan", "paper", "of", "load", "from_bytes"),  # constructors
 }
 

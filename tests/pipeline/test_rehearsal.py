@@ -17,6 +17,7 @@ from processes import DEADLINE, Node, ending, free_port, make_edge, make_hub, ro
 from superhosts.core.pairs import Part
 from superhosts.detectors.engines import pairset, pairtable
 from superhosts.detectors.engines.pairtable import Tables
+from superhosts.detectors.stream import Stream
 from superhosts.pipeline.rehearsal import rehearse
 from superhosts.pipeline.settings import Settings
 from traffic import MINUTES, NOON, talk, three_windows, write
@@ -173,3 +174,15 @@ def test_tables_of_pairs_grow_in_the_rehearsal(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(pairset, "unite", unite)
     rehearse(Settings(memory="64KiB", device="cpu", threads=1))
     assert grown == {1, 2}  # words of a pair: IPv4, IPv6
+
+
+def test_a_stream_forgets_its_pairs_in_the_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimated, of_cells = set(), Stream._of_cells
+
+    def noted(stream: Stream, cells: Any) -> Any:
+        estimated.add(stream.key_bits)
+        return of_cells(stream, cells)
+
+    monkeypatch.setattr(Stream, "_of_cells", noted)
+    rehearse(Settings(memory="4MiB", detector="stream", device="cpu"))
+    assert estimated == {32, 64}

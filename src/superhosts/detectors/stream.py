@@ -144,11 +144,12 @@ class State(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Pairs whose bits were clear: their mangled hosts and their hashes."""
+    """Pairs whose bits were clear, in groups of slices: their mangled hosts and their hashes."""
 
-    high: Words  # of no length unless hosts have 128 bits
+    high: Words  # (groups, pairs); of no length unless hosts have 128 bits
     low: Words
     pairs: Words
+    counts: NDArray[np.int64]  # of each group
 
 
 @compiled
@@ -158,12 +159,15 @@ def place_of(pair: Any, bits: int) -> np.uint64:
 
 
 @compiled
-def hash_fresh(hosts: NDArray[Any], peers: NDArray[Any], state: State, geometry: Geometry, key: Key) -> Fresh:
-    """Hash pairs, given as rows of one or two words, and return those whose bits are clear."""
+def hash_fresh(
+    hosts: NDArray[Any], peers: NDArray[Any], groups: int, state: State, geometry: Geometry, key: Key
+) -> Fresh:
+    """Hash pairs, given as rows of one or two words, and return those whose bits are clear, for `groups` writers."""
     count, wide = len(hosts), geometry.key_bits == 128
-    high, low, pairs = np.empty(count if wide else 0, np.uint64), np.empty(count, np.uint64), np.empty(count, np.uint64)
+    high = np.empty((groups, count if wide else 0), np.uint64)
+    low, pairs = np.empty((groups, count), np.uint64), np.empty((groups, count), np.uint64)
+    counts, share = np.zeros(groups, np.int64), np.uint64(groups)
     bits, all_bits, last = state.bits, 64 * geometry.words, np.uint64((1 << geometry.slice_bits) - 1)
-    fresh = 0
     for i in range(count):
         top: Any = np.uint64(0)
         host: Any = np.uint64(hosts[i, hosts.shape[1] - 1])
@@ -181,11 +185,13 @@ def hash_fresh(hosts: NDArray[Any], peers: NDArray[Any], state: State, geometry:
         place = place_of(pair, all_bits)
         if bits[host & last, place >> np.uint64(6)] >> (place & np.uint64(63)) & np.uint64(1):
             continue
+        group = np.int64((host & last) * share >> np.uint64(geometry.slice_bits))
+        fresh = counts[group]
         if wide:
-            high[fresh] = top
-        low[fresh], pairs[fresh] = host, pair
-        fresh += 1
-    return Fresh(high[:fresh] if wide else high, low[:fresh], pairs[:fresh])
+            high[group, fresh] = top
+        low[group, fresh], pairs[group, fresh] = host, pair
+        counts[group] = fresh + 1
+    return Fresh(high, low, pairs, counts)
 
 
 @compiled
@@ -221,22 +227,20 @@ def is_of(cell: int, high: Any, low: Any, state: State) -> bool:
 
 
 @compiled
-def write(fresh: Fresh, span: tuple[int, int], state: State, geometry: Geometry, key: Key) -> None:
-    """Count pairs of the slices of a span."""
+def write(fresh: Fresh, group: int, state: State, geometry: Geometry, key: Key) -> None:
+    """Count the pairs of a group, to whose slices no other thread writes."""
     bits, _, hosts, counts, variances = state
     zeros = state.zeros.copy()  # Threads that wrote to one cache line would wait for each other.
     all_bits, last = 64 * geometry.words, np.uint64((1 << geometry.slice_bits) - 1)
     wide = geometry.key_bits == 128
-    for i in range(len(fresh.low)):
-        low, pair = fresh.low[i], fresh.pairs[i]
+    for i in range(fresh.counts[group]):
+        low, pair = fresh.low[group, i], fresh.pairs[group, i]
         slice_ = np.int64(low & last)
-        if slice_ < span[0] or slice_ >= span[1]:
-            continue
         place = place_of(pair, all_bits)
         word, bit = place >> np.uint64(6), np.uint64(1) << (place & np.uint64(63))
         if bits[slice_, word] & bit or zeros[slice_] <= MIN_ZEROS:
             continue
-        high = fresh.high[i] if wide else np.uint64(0)
+        high = fresh.high[group, i] if wide else np.uint64(0)
         weight = all_bits / zeros[slice_]
         cell = find_cell(first_cell(high, low, geometry, key), high, low, state)
         if not is_of(cell, high, low, state):
@@ -253,7 +257,9 @@ def write(fresh: Fresh, span: tuple[int, int], state: State, geometry: Geometry,
         variances[cell] += np.float32(weight * (weight - 1.0))
         bits[slice_, word] |= bit
         zeros[slice_] -= 1
-    state.zeros[span[0] : span[1]] = zeros[span[0] : span[1]]
+    groups, slices = len(fresh.counts), len(zeros)
+    first, end = -(-group * slices // groups), -(-(group + 1) * slices // groups)
+    state.zeros[first:end] = zeros[first:end]
 
 
 @compiled
@@ -368,23 +374,24 @@ class Stream(Detector):
             bins.done()
 
     def _count(self, hosts: NDArray[Any], peers: NDArray[Any]) -> None:
-        slices = split_evenly(self.geometry.slices, self.threads)
+        groups = min(self.threads, self.geometry.slices)
         for start in range(0, len(hosts), BLOCK * self.threads):
             block = slice(start, start + BLOCK * self.threads)
             ours, theirs = hosts[block], peers[block]
             parts = self.threads if len(ours) > self.tuning.min_pairs_per_thread else 1
             spans = split_evenly(len(ours), parts)
-            found = run_parallel(self._hash, [(ours[a:b], theirs[a:b]) for a, b in spans], self.threads)
-            run_parallel(self._add_fresh, [(found, span) for span in slices], self.threads if parts > 1 else 1)
+            found = run_parallel(self._hash, [(ours[a:b], theirs[a:b], groups) for a, b in spans], self.threads)
+            writers = self.threads if parts > 1 else 1
+            run_parallel(self._add_fresh, [(found, group) for group in range(groups)], writers)
 
-    @timed("bin", amount=lambda _, stream, hosts, peers: len(hosts))
-    def _hash(self, hosts: NDArray[Any], peers: NDArray[Any]) -> Fresh:
-        return hash_fresh(hosts, peers, self.state, self.geometry, self.key)
+    @timed("bin", amount=lambda _, stream, hosts, peers, groups: len(hosts))
+    def _hash(self, hosts: NDArray[Any], peers: NDArray[Any], groups: int) -> Fresh:
+        return hash_fresh(hosts, peers, groups, self.state, self.geometry, self.key)
 
-    @timed("write", amount=lambda _, stream, found, span: sum(len(fresh.low) for fresh in found))
-    def _add_fresh(self, found: list[Fresh], span: tuple[int, int]) -> None:
+    @timed("write", amount=lambda _, stream, found, group: sum(int(fresh.counts[group]) for fresh in found))
+    def _add_fresh(self, found: list[Fresh], group: int) -> None:
         for fresh in found:
-            write(fresh, span, self.state, self.geometry, self.key)
+            write(fresh, group, self.state, self.geometry, self.key)
 
     def _merge(self, other: Self) -> None:
         way = "a pair that both have seen would count twice; take a cube (--detector cube), which merges exactly"

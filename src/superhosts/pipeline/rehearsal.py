@@ -17,6 +17,7 @@ import numpy as np
 from superhosts.core.defaults import MEMORY
 from superhosts.core.pairs import SYN, TCP, PacketBatch, Window, pack
 from superhosts.detectors.cube import Cube
+from superhosts.detectors.stream import Stream
 from superhosts.jit.compilation import until_stopped
 from superhosts.pipeline.builder import MakeDetector, WindowBuilder, WindowResult, report_of
 from superhosts.pipeline.settings import Settings
@@ -54,6 +55,8 @@ def rehearse(
     everywhere = replace(settings, inner=(), exclude=(), watch=("inner",))
     if make_detector is None and issubclass(settings.kind, Cube):
         everywhere = replace(everywhere, memory=MEMORY, geometry=SMALL, memory_total=None)
+    elif make_detector is None and issubclass(settings.kind, Stream):
+        everywhere = replace(everywhere, memory="64KiB", memory_total=None)
     results = list(_windows(everywhere, make_detector, WINDOWS, find))
     if settings.slides and find:
         builder = WindowBuilder(everywhere, make_detector)
