@@ -25,7 +25,17 @@ from superhosts.pipeline.settings import Settings
 NAMES = ["Cbaa", "Cube", "Dcds", "Detector", "Exact", "Filter", "Gse", "PairSample", "Rgs", "SpreadSketch", "Vbfa"]
 NAMES += ["GeometryError", "InputError", "MergeError", "SketchFileError", "SuperhostsError", "UsageError"]
 NAMES += ["Calibration", "Comparison", "Geometry", "Network", "OwnDetector", "PacketBatch", "PairBatch", "Part", "Plan"]
-NAMES += ["Scan", "Settings", "Sketch", "SuperHost", "SuperHosts", "ThresholdWarning", "Window", "__version__"]
+NAMES += [
+    "Scan",
+    "Settings",
+    "Sketch",
+    "Stream",
+    "SuperHost",
+    "SuperHosts",
+    "ThresholdWarning",
+    "Window",
+    "__version__",
+]
 NAMES += ["calibrate", "compare", "load", "own_key", "plan", "scan", "synth", "union"]
 
 

@@ -239,6 +239,7 @@ def commands(folder: Path) -> Iterator[Step]:
     ):
         yield run("scan", made, "--top", "3", *more, "--json", "-q")
         yield run("scan", made, "--top", "3", *more, "--evidence", "--json", "-q")
+    yield run("scan", made, "--memory", "64KiB", "--top", "3", "--json", "-q")  # a stream that has forgotten its pairs
     yield run("plan", "--flows", "5M")
     yield run("plan", "--flows", "1M", "--error", "1%")
     yield run("calibrate", made, *SMALL)

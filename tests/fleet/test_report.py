@@ -117,7 +117,8 @@ def test_a_site_that_keeps_none_adds_none(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:this cube is too full")
 def test_a_hub_that_cannot_list_its_top_hosts_says_why(tmp_path: Path) -> None:
     """Very many hosts of few peers each, in a small cube: none of them can be told from chance."""
-    settings, top = Settings(memory="64KiB", device="cpu", threads=1), Selection(None, 5)
+    sizes = "slices=1,arrays=4,columns=112,rows=1024,labels=2,share=8,giants=1"
+    settings, top = Settings(geometry=sizes, device="cpu", threads=1), Selection(None, 5)
     node = Node(tmp_path, sites=("ams",), kind=settings, selection=top)
     sketch = Sketch(settings.make_detector, window=window(0), site="ams")
     count = 40_000

@@ -40,8 +40,9 @@ from superhosts.sketch.sketch import Sketch
 PANES, SLIDE = 4, 10 * SECOND
 COUNT = 9  # panes of all traffic
 GRID = Grid(PANES * SLIDE, SLIDE)
-SETTINGS = Settings(memory="64KiB", device="cpu", threads=1)
-COMMON: dict[str, Any] = {"inner": INNER[1], "memory": "64KiB", "device": "cpu", "threads": 1}
+SIZES = "slices=1,arrays=4,columns=112,rows=1024,labels=2,share=8,giants=1"  # 64 KiB
+SETTINGS = Settings(geometry=SIZES, device="cpu", threads=1)
+COMMON: dict[str, Any] = {"inner": INNER[1], "geometry": SIZES, "device": "cpu", "threads": 1}
 THRESHOLD = 12  # many hosts in some windows and not in others
 Rows = list[dict[str, Any]]
 
