@@ -17,7 +17,7 @@ from superhosts.lab.rivals import RIVALS
 RNG = np.random.default_rng(7)
 HOSTS = (0x0A000000 + RNG.integers(0, 2000, 60_000)).astype(np.uint32)
 PEERS = RNG.integers(0, 1 << 32, len(HOSTS)).astype(np.uint32)
-SIZES = dict.fromkeys(("cbaa", "cbaa-paper", "dcds", "gse", "rgs"), "8MiB")
+SIZES = {**dict.fromkeys(("cbaa", "cbaa-paper", "gse", "rgs"), "8MiB"), "dcds": "16MiB"}
 
 
 def fed(name: str, **options: Any) -> Any:

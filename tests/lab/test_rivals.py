@@ -180,7 +180,7 @@ def test_a_scan_with_a_rival_has_the_windows_of_others(tmp_path):
     assert len(ours) >= 3
     with pytest.raises(UsageError, match="windows that overlap are merged from panes, which rgs cannot do"):
         sh.scan(tmp_path / "a.pcap", detector="rgs", **slid)
-    with pytest.raises(UsageError, match="one of cube, cbaa, cbaa-paper, exact, dcds, vbfa"):
+    with pytest.raises(UsageError, match="one of auto, cube, cbaa, cbaa-paper, exact, stream, dcds, vbfa"):
         sh.scan(tmp_path / "a.pcap", detector="nobody")
     with pytest.raises(UsageError, match="rgs runs on the CPU only"):
         sh.scan(tmp_path / "a.pcap", detector="rgs", device="cuda")

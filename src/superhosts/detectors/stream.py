@@ -48,7 +48,7 @@ from superhosts.core.hashing import (
     pair_hash,
     secret_of,
 )
-from superhosts.core.pairs import Addresses, Batches, check_width, format_for, words_to_column
+from superhosts.core.pairs import Addresses, Batches, as_words, check_width, format_for, words_to_column
 from superhosts.core.profile import timed
 from superhosts.core.results import UNBOUNDED, SuperHosts
 from superhosts.core.text import counted
@@ -446,9 +446,7 @@ class Stream(Detector):
         return max(1, int(self.state.counts.reshape(-1, CELLS).min(axis=1).max()) // UNIT)
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
-        rows = np.zeros((len(hosts), 2), np.uint64)
-        rows[:, -hosts.ndim :] = hosts if hosts.ndim == 2 else hosts[:, None]
-        mangled = mangle_column(rows, self.key_bits, False, self.key)
+        mangled = mangle_column(as_words(hosts), self.key_bits, False, self.key)
         known = self._table()
         if known is not None:
             peers = known.peers_of(words_to_column(mangled, self.key_bits))
@@ -459,8 +457,7 @@ class Stream(Detector):
         if self.state.zeros.min() <= max(MIN_ZEROS, FULL * self.geometry.bits):
             full = f"{1 - self._zeros:.1%} of the bits of this {self.name} are set"
             warn_caller(f"{full}, so that its numbers are rough; use more memory or shorter windows")
-        mangled = np.zeros((len(cells), 2), np.uint64)
-        mangled[:, -self.state.hosts.shape[1] :] = self.state.hosts[cells]
+        mangled = _as_words(self.state.hosts[cells])
         return self._rows(self._unmangled(mangled), mangled, cells, np.zeros(len(cells)), sort=True)
 
     def _rows(
@@ -486,9 +483,7 @@ class Stream(Detector):
         return result
 
     def _counted(self, mangled: Addresses, peers: NDArray[np.int64]) -> SuperHosts:
-        words = np.zeros((len(mangled), 2), np.uint64)
-        words[:, -mangled.ndim :] = mangled if mangled.ndim == 2 else mangled[:, None]
-        return SuperHosts.counted(self._unmangled(words), peers, self.format)
+        return SuperHosts.counted(self._unmangled(as_words(mangled)), peers, self.format)
 
     def _unmangled(self, mangled: Words) -> Addresses:
         return words_to_column(mangle_column(mangled, self.key_bits, True, self.key), self.key_bits)
@@ -517,9 +512,7 @@ class Stream(Detector):
 
     @classmethod
     def _shown_hosts(cls, kind: Kind, secret: bytes, names: Collection[str], read: Read) -> Words | None:
-        hosts, counts = read("hosts"), read("counts")
-        mangled = np.zeros((np.count_nonzero(counts), 2), np.uint64)
-        mangled[:, -hosts.shape[1] :] = hosts[counts > 0]
+        mangled = _as_words(read("hosts")[read("counts") > 0])
         return mangle_column(mangled, kind.format.key_bits, True, make_key(secret))[:, 1] if len(mangled) else None
 
     def _arrays(self) -> Arrays:
@@ -553,6 +546,11 @@ class Stream(Detector):
         count_zeros(own["bits"], zeros, 0, len(zeros))
         self.state = State(own["bits"], zeros, own["hosts"], own["counts"], own["variances"].view(np.float32))
         self._pairs, self._known = None, known
+
+
+def _as_words(hosts: NDArray[Any]) -> Words:
+    """Return stored hosts as rows of a high and a low word."""
+    return as_words(hosts if hosts.shape[1] == 2 else hosts[:, 0])
 
 
 def _as_rows(column: Addresses, narrow: bool) -> NDArray[Any]:

@@ -148,7 +148,7 @@ _typeof_other_array = typeof_impl.dispatch(np.ndarray)
 @typeof_impl.register(np.ndarray)  # type: ignore[untyped-decorator]
 def _typeof_array(value: Any, purpose: Any) -> Any:
     """Return numba's type of an array. numba asks first whether it is masked, which loads numpy.ma (20 ms)."""
-    if type(value) is not np.ndarray or not value.dtype.isnative or value.dtype.kind not in "biu":
+    if type(value) is not np.ndarray or not value.dtype.isnative or value.dtype.kind not in "bfiu":
         return _typeof_other_array(value, purpose)
     dtype, layout = numpy_support.from_dtype(value.dtype), numpy_support.map_layout(value)
     return Array(dtype, value.ndim, layout, readonly=not value.flags.writeable)
