@@ -309,3 +309,5 @@ def test_a_saved_stream_answers_and_says_that_it_cannot_be_merged(run: Run, tmp_
     merged = run("merge", file, *(tmp_path / "t").iterdir(), "-o", tmp_path / "union.cube")
     assert merged.status == 2
     assert "cannot merge stream sketches" in merged.err
+    nobody = run("scan", path, "--json", "--save", tmp_path / "u", "--peers", "unanswered", *stream)
+    assert (nobody.status, len(list((tmp_path / "u").iterdir()))) == (0, 1)

@@ -26,7 +26,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "cbaa": {"geometry": CbaaGeometry(slice_bits=6, index_bits=9, validating_bits=8, column_bits=8)},
     "cbaa-paper": {"geometry": CbaaGeometry(6, 3, 9, 1, 9, 8, 1)},
     "exact": {},
-    "stream": {"geometry": stream.Geometry(32, 1, words=400, buckets=20)},
+    "stream": {"geometry": stream.Geometry(32, 1, words=400, buckets=100)},
     "dcds": {"geometry": dcds.Geometry(column_bits=8)},
     "vbfa": {"geometry": vbfa.Geometry(column_bits=8)},
     "gse": {"geometry": gse.Geometry(array_bits=18, vector_bits=9, table_bits=6)},

@@ -3,7 +3,7 @@
 Below about one bit for each distinct pair, a detector that reads its counts out of bits loses: it must subtract the
 noise of all other hosts. Here a host that has a *cell* is counted while its pairs arrive. The bits only say whether a
 pair came before. With z the share of zero bits, a new pair finds its bit clear with probability z. So a pair that sets
-its bit counts as 1/z pairs, and the count of a host is right on average, whatever other hosts do later. Its variance is
+its bit counts as 1/z pairs, and the count of such a host is right on average, whatever others do later. Its variance is
 the sum of 1/z − 1 over the host's pairs, which is small early in the window; to know it, a cell sums up w·(w − 1) with
 w = 1/z.
 
@@ -52,7 +52,7 @@ from superhosts.core.pairs import Addresses, Batches, as_words, check_width, for
 from superhosts.core.profile import timed
 from superhosts.core.results import UNBOUNDED, SuperHosts
 from superhosts.core.text import counted
-from superhosts.core.units import format_size, parse_size
+from superhosts.core.units import exact_size, format_size, parse_size
 from superhosts.detectors.arguments import check_key_bits, check_keys, check_no_conflict, check_threads
 from superhosts.detectors.columnsketch import warn_caller
 from superhosts.detectors.detector import Detector
@@ -75,9 +75,11 @@ MOST_COUNT = (1 << 32) - 1
 SLICE_BYTES = 512 << 10  # least memory of a slice: one giant must not fill the bits of too many others
 MOST_SLICES = 16
 CELLS_SHARE = 8  # one in this many bytes is for cells: with more, the bits fill with pairs of small hosts
-LEAST_MEMORY = 4 << 10
+LEAST_MEMORY, MOST_MEMORY = 4 << 10, 2 << 30
 BLOCK = 1 << 16  # pairs that a thread hashes at a time
 PIECE = 1 << 18  # pairs that are added to the set at once: when it overflows, the others are left out
+WAYS_OUT = "use more memory or shorter windows"
+MOST_VARIANCE = 1e18  # of a count that can be
 FULL = 0.05  # share of zero bits below which a warning says that the numbers are rough
 
 
@@ -92,8 +94,9 @@ class Geometry(NamedTuple):
     @classmethod
     def for_memory(cls, memory: str | int, key_bits: int = 32) -> Self:
         size = parse_size(memory)
-        if size < LEAST_MEMORY:
-            raise GeometryError(f"memory {format_size(size)} is too small: take {format_size(LEAST_MEMORY)} or more")
+        if not LEAST_MEMORY <= size <= MOST_MEMORY:
+            bounds = f"from {format_size(LEAST_MEMORY)} to {format_size(MOST_MEMORY)}"
+            raise GeometryError(f"memory {exact_size(size)}: a stream takes {bounds}")
         check_width(key_bits)
         slices = 1 << max(0, min(MOST_SLICES, size // SLICE_BYTES).bit_length() - 1)
         buckets = max(1, size // CELLS_SHARE // (slices * CELLS * cell_bytes(key_bits)))
@@ -305,6 +308,10 @@ class Stream(Detector):
             geometry = Geometry.for_memory(MEMORY if memory is None else memory, bits)
         else:
             check_no_conflict(geometry, memory=memory, key_bits=key_bits)
+            if not isinstance(geometry, Geometry):
+                raise GeometryError(
+                    f"geometry: a stream has sizes of its own, not those of {type(geometry).__module__}"
+                )
         self.check_device(device)
         self.geometry, self.device, self.threads = geometry.check(), "cpu", check_threads(threads)
         self.format, secret = format_for(geometry.key_bits), secret_of(key)
@@ -327,7 +334,9 @@ class Stream(Detector):
             np.zeros(geometry.cells, np.uint32),
             np.zeros(geometry.cells, np.float32),
         )
-        self._known: HostTable | None = None  # of a file: the numbers of an exact window, by mangled host
+        self._known: HostTable | None = (
+            None  # the numbers of an exact window, by mangled host, from a file or asked for
+        )
         self._pairs: PairSet | None = PairSet(self._make_bins(), geometry.exact_pairs)
 
     def _make_bins(self) -> Bins:
@@ -345,10 +354,12 @@ class Stream(Detector):
         return self.geometry.memory + (0 if self._pairs is None else self._pairs.memory)
 
     def _description(self) -> list[str]:
-        known = self._table()
-        if known is not None:
-            return [*super()._description(), "exact", counted(known.pairs, "pair")]
-        return [*super()._description(), f"{1 - self._zeros:.1%} of bits set"]
+        exact = [f"exact, {counted(self._exact_pairs(), 'pair')}"] if self._is_exact() else []
+        return [*super()._description(), *(exact or [f"{1 - self._zeros:.1%} of bits set"])]
+
+    def _exact_pairs(self) -> int:
+        known: Any = self._known if self._pairs is None else self._pairs
+        return int(known.pairs)
 
     # Counting
 
@@ -410,15 +421,19 @@ class Stream(Detector):
     @locked
     def exact(self) -> bool:
         """True as long as every number of peers is exact."""
-        return self._table() is not None
+        return self._is_exact()
 
     def _table(self) -> HostTable | None:
         """Return the exact numbers by mangled host; None if they are not known."""
+        if self._is_exact() and self._known is None:
+            assert self._pairs is not None
+            mangled, peers = self._pairs.super_hosts(1)
+            self._known = HostTable(words_to_column(mangled, self.key_bits), peers)
+        return self._known
+
+    def _is_exact(self) -> bool:
         self._drain()
-        if self._pairs is None:
-            return self._known
-        mangled, peers = self._pairs.super_hosts(1)
-        return HostTable(words_to_column(mangled, self.key_bits), peers)
+        return self._pairs is not None or self._known is not None
 
     @property
     def _zeros(self) -> float:
@@ -429,21 +444,25 @@ class Stream(Detector):
         known = self._table()
         if known is not None:
             return self._counted(*known.at_least(threshold))
-        return self._of_cells(np.flatnonzero(self.state.counts >= max(1.0, threshold * UNIT)))
+        least = self._least_listed()
+        if 1 < least >= threshold:
+            chance = f"hosts with up to {least:,} peers have a cell by chance, and are not listed"
+            warn_caller(f"threshold {threshold:g} is low for this {self.name}: {chance}; {WAYS_OUT}")
+        return self._of_cells(np.flatnonzero(self.state.counts >= UNIT * max(threshold, least)))
 
     def _top(self, count: int) -> SuperHosts:
         known = self._table()
         if known is not None:
             return self._counted(*known.at_least(1)).select(slice(0, count))
         counts = self.state.counts
-        least = max(1, np.partition(counts, len(counts) - count)[len(counts) - count] if count < len(counts) else 1)
+        least = np.partition(counts, len(counts) - count)[len(counts) - count] if count < len(counts) else 1
+        least = max(int(least), UNIT * self._least_listed())
         return self._of_cells(np.flatnonzero(counts >= least)).select(slice(0, count))
 
-    def _least_listed(self) -> float:
-        """Return the largest number of peers with which a host may have no cell: it inherits as many at most."""
-        if self._table() is not None:
-            return 1
-        return max(1, int(self.state.counts.reshape(-1, CELLS).min(axis=1).max()) // UNIT)
+    def _least_listed(self) -> int:
+        """Return the most peers that a host may have inherited with its cell."""
+        crowds = self.state.counts.reshape(-1, CELLS).min(axis=1)
+        return 1 if self._is_exact() else max(1, -(-int(crowds.max()) // UNIT))
 
     def _estimate_many(self, hosts: Addresses) -> SuperHosts:
         mangled = mangle_column(as_words(hosts), self.key_bits, False, self.key)
@@ -456,7 +475,7 @@ class Stream(Detector):
     def _of_cells(self, cells: NDArray[np.int64]) -> SuperHosts:
         if self.state.zeros.min() <= max(MIN_ZEROS, FULL * self.geometry.bits):
             full = f"{1 - self._zeros:.1%} of the bits of this {self.name} are set"
-            warn_caller(f"{full}, so that its numbers are rough; use more memory or shorter windows")
+            warn_caller(f"{full}, so that its numbers are rough; {WAYS_OUT}")
         mangled = _as_words(self.state.hosts[cells])
         return self._rows(self._unmangled(mangled), mangled, cells, np.zeros(len(cells)), sort=True)
 
@@ -465,7 +484,8 @@ class Stream(Detector):
     ) -> SuperHosts:
         """Return the estimates of hosts in these cells. Those without one (−1) have few peers, as far as is known."""
         zeros = self.state.zeros[mangled[:, 1] & np.uint64(self.geometry.slices - 1)]
-        has_cell, saturated = cells >= 0, zeros <= MIN_ZEROS
+        has_cell = cells >= 0
+        saturated = (zeros <= MIN_ZEROS) | (has_cell & (self.state.counts[cells] == MOST_COUNT))
         peers = np.where(has_cell, self.state.counts[cells] / UNIT, 0.0)
         found = interval(peers, np.sqrt(np.where(has_cell, self.state.variances[cells], 0.0).astype(np.float64)))
         # Without a cell a host lost every draw, or all of its pairs met bits that others had set.
@@ -524,26 +544,34 @@ class Stream(Detector):
         if known is None:
             return self._arrays()
         hosts, peers = known.at_least(1)
-        rows = hosts.reshape(len(hosts), -1).astype(self.state.hosts.dtype)
+        rows = hosts.reshape(-1, self.state.hosts.shape[1]).astype(self.state.hosts.dtype)
         return {**self._arrays(), "knownhosts": rows, "knownpeers": peers.astype(np.uint32)}
 
     def _buffers(self, sides: Mapping[str, Sequence[int]]) -> Arrays:
         shapes = self._file_shapes(self.kind)[1]
+        if sides.get("knownhosts", [0])[0] > self.geometry.exact_pairs:
+            raise ValueError("an exact window has more hosts than it can have pairs")
         return {name: np.zeros(tuple(side), shapes[name].dtype) for name, side in sides.items()}
 
     def _load_arrays(self, arrays: Arrays) -> None:
-        variances = arrays["variances"].view(np.float32)
-        if not (np.isfinite(variances).all() and (variances >= 0).all()):
-            raise ValueError("a variance is negative or not a number")
+        variances, used = arrays["variances"].view(np.float32), arrays["hosts"][arrays["counts"] > 0]
+        if not ((variances >= 0) & (variances <= MOST_VARIANCE)).all():
+            raise ValueError("a variance is negative, not a number, or too large")
+        if len(np.unique(used, axis=0)) < len(used):
+            raise ValueError("a host has two cells")
         known = None
         if "knownhosts" in arrays:
             hosts, peers = arrays["knownhosts"], arrays["knownpeers"]
             if len(hosts) != len(peers) or len(np.unique(hosts, axis=0)) < len(hosts):
                 raise ValueError("the hosts of an exact window are not as many as their numbers, or come twice")
+            if (peers == 0).any() or peers.sum(dtype=np.int64) > self.geometry.exact_pairs:
+                raise ValueError("the hosts of an exact window have no peers, or more than it can have pairs")
             known = HostTable(hosts if self.key_bits == 128 else hosts[:, 0], peers.astype(np.int64))
         own = {name: array.copy() for name, array in arrays.items()}
         zeros = np.zeros(self.geometry.slices, np.int32)
         count_zeros(own["bits"], zeros, 0, len(zeros))
+        if zeros.min() < min(MIN_ZEROS, self.geometry.bits):
+            raise ValueError("more bits are set than a stream sets")
         self.state = State(own["bits"], zeros, own["hosts"], own["counts"], own["variances"].view(np.float32))
         self._pairs, self._known = None, known
 
