@@ -158,9 +158,9 @@ def test_it_cannot_be_merged_and_says_what_can() -> None:
 
 
 def test_sizes_and_devices_that_it_does_not_take_are_refused() -> None:
-    with pytest.raises(GeometryError, match=r"memory 1KiB: a stream takes from 4 KiB to 2 GiB"):
+    with pytest.raises(GeometryError, match=r"memory 1KiB is too small: a stream takes from 4 KiB to 2 GiB"):
         Stream("1KiB")
-    with pytest.raises(GeometryError, match=r"memory 4GiB: a stream takes"):
+    with pytest.raises(GeometryError, match=r"memory 4GiB is too large: a stream takes"):
         Stream("4GiB")
     with pytest.raises(GeometryError, match=r"geometry: a stream has sizes of its own"):
         Stream(geometry=sh.Cube("1MiB").geometry)

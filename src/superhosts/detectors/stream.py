@@ -95,8 +95,9 @@ class Geometry(NamedTuple):
     def for_memory(cls, memory: str | int, key_bits: int = 32) -> Self:
         size = parse_size(memory)
         if not LEAST_MEMORY <= size <= MOST_MEMORY:
+            wrong = f"memory {exact_size(size)} is too {'small' if size < LEAST_MEMORY else 'large'}"
             bounds = f"from {format_size(LEAST_MEMORY)} to {format_size(MOST_MEMORY)}"
-            raise GeometryError(f"memory {exact_size(size)}: a stream takes {bounds}")
+            raise GeometryError(f"{wrong}: a stream takes {bounds}")
         check_width(key_bits)
         slices = 1 << max(0, min(MOST_SLICES, size // SLICE_BYTES).bit_length() - 1)
         buckets = max(1, size // CELLS_SHARE // (slices * CELLS * cell_bytes(key_bits)))
