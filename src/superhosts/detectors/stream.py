@@ -447,7 +447,7 @@ class Stream(Detector):
             return self._counted(*known.at_least(threshold))
         least = self._least_listed()
         if 1 < least >= threshold:
-            chance = f"hosts with up to {least:,} peers have a cell by chance, and are not listed"
+            chance = f"hosts with up to {counted(least, 'peer')} have a cell by chance, and are not listed"
             warn_caller(f"threshold {threshold:g} is low for this {self.name}: {chance}; {WAYS_OUT}")
         return self._of_cells(np.flatnonzero(self.state.counts >= UNIT * max(threshold, least)))
 
