@@ -108,7 +108,7 @@ def test_quiet_hides_what_is_no_loss_but_not_that_a_file_is_cut(run: Run, tmp_pa
     quiet = run("scan", path, "-q", *SMALL)
     assert re.fullmatch(r"warning: .*a\.pcap: byte \d+: the file ends inside a record; .*\n", quiet.err)
     chosen, *warnings, last = run("scan", path, *SMALL).err.splitlines(keepends=True)
-    assert chosen == "detector: stream (with 1 MiB better than a cube; sketches to be merged need --detector cube)\n"
+    assert chosen == "detector: stream (better than a cube with 1MiB; sketches to be merged need --detector cube)\n"
     assert warnings == [quiet.err]
     assert last.startswith("19 packets in ")
     assert run("scan", write(tmp_path / "b.pcap", [*crowd(20), *UNCOUNTED]), "-q", *SMALL).err == ""
@@ -281,7 +281,7 @@ def test_little_memory_is_for_a_stream_unless_sketches_are_to_be_merged(run: Run
         ended = run("scan", path, "--json", "--top", 1, *options, *more)
         assert ended.status == 0
         assert {row["detector"] for row in ended.rows} == {detector}, more
-        assert ended.err.startswith("detector: stream (with 4 MiB better than a cube; ") == is_said, more
+        assert ended.err.startswith("detector: stream (better than a cube with 4MiB; ") == is_said, more
     (window,) = sh.scan(path, **chosen, detector="auto")
     assert window[0].detector == "stream"
     (window,) = sh.scan(path, **chosen, detector="auto", keep_sketch=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from superhosts.cli._options import NamesOptions
 from superhosts.cli._values import parse_seconds
-from superhosts.core.units import format_size, parse_size
+from superhosts.core.units import exact_size, parse_size
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.stream import Stream
 from superhosts.errors import UsageError
@@ -65,7 +65,7 @@ def make_settings(options: Any, **others: Any) -> Settings:
 def tell_detector(options: Any, settings: Settings) -> None:
     """Say which detector was chosen if it is not the usual one."""
     if options.detector == AUTO and settings.kind is Stream and not options.quiet:
-        why = f"with {format_size(parse_size(settings.memory))} better than a cube"
+        why = f"better than a cube with {exact_size(parse_size(settings.memory))}"
         say(f"detector: stream ({why}; sketches to be merged need --detector cube)")
 
 
