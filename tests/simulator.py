@@ -18,7 +18,7 @@ from numba.cuda.np import numpy_support
 from numba.cuda.simulator import kernel
 from numba.cuda.simulator.kernelapi import FakeCUDAModule, FakeCUDAShared
 
-from hostgpu import simulate
+from hostgpu import TINY, simulate
 
 
 class Thread(kernel.BlockThread):  # type: ignore[misc]
@@ -108,9 +108,18 @@ def _exchanged(value: Any, other: Callable[[int], int]) -> Any:
     return found
 
 
+def _ballot(value: bool) -> int:
+    """Return a bit for each thread of the team: set if its value is true."""
+    me = threading.current_thread().threadIdx.x  # type: ignore[attr-defined]
+    first = me - me % TINY.team
+    return sum(bool(_exchanged(value, lambda _, lane=lane: first + lane)) << lane for lane in range(TINY.team))
+
+
 def mend() -> None:
     FakeCUDAModule.shfl_up_sync = lambda _, _mask, value, step: _exchanged(value, lambda me: me - step)
     FakeCUDAModule.shfl_xor_sync = lambda _, _mask, value, lanes: _exchanged(value, lambda me: me ^ lanes)
+    FakeCUDAModule.ballot_sync = lambda _, _mask, value: _ballot(value)
+    FakeCUDAModule.syncwarp = lambda module: module.syncthreads()
     FakeCUDAShared.array = _shared_array
     kernel.BlockManager = Manager
     simulate()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -116,6 +117,10 @@ def import_cuda() -> Any:
     from numba import cuda
 
     return cuda
+
+
+def is_cupy(column: Any) -> bool:
+    return isinstance(column, getattr(sys.modules.get("cupy"), "ndarray", ()))
 
 
 def thread_count(asked: int | None = None) -> int:

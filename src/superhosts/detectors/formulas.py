@@ -8,6 +8,7 @@ Symbols as in docs/explanation/paper.md: g rows of a column, θ the threshold, T
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -202,11 +203,12 @@ def losing_probability(peers: Number, others: Number, share: float) -> Number:
     return lost
 
 
-def noise_ratio(fills: Floats) -> Floats:
-    """Return P/D for rows of k fills. It is huge where the estimator's equations have no solution."""
-    together, all_but_one = np.ones(len(fills)), np.zeros(len(fills))  # Π p_i and Σ (1 − p_i)·Π_{j≠i} p_j
-    for fill in fills.T:
+def noise_ratio(fills: Iterable[Number]) -> Number:
+    """Return P/D for the fills of k arrays. It is huge where the estimator's equations have no solution."""
+    together: Any = 1.0  # Π p_i
+    all_but_one: Any = 0.0  # Σ (1 − p_i)·Π_{j≠i} p_j
+    for fill in fills:
         all_but_one = all_but_one * fill + together * (1 - fill)
         together = together * fill
-    ratio: Floats = together / np.maximum(1 - together - all_but_one, 1e-9)
+    ratio: Number = together / np.maximum(1 - together - all_but_one, 1e-9)
     return ratio

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 
@@ -73,6 +74,12 @@ def twins(geometry: Geometry, pairs: list[tuple[int, int]], peer_bits: int = 32)
     return cubes
 
 
+def numbered(sizes: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs of the hosts 0, 1, … with these numbers of peers."""
+    hosts = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
+    return hosts, np.random.default_rng(4).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
+
+
 def candidates(sketch: Cube | Cbaa, threshold: float) -> list[tuple[int, ...]]:
     """Return the mangled hosts that may have this many peers and their zero counts, before any estimation.
 
@@ -91,6 +98,21 @@ def assert_same(one: Cube, other: Cube, threshold: float = 8) -> None:
     assert candidates(one, threshold) == candidates(other, threshold)
     assert one.super_hosts(threshold).to_dict() == other.super_hosts(threshold).to_dict()
     assert one.fill() == other.fill()
+
+
+def test_hosts_are_measured_in_the_order_in_which_they_are_named():
+    geometry = Geometry(32, 1, 3, 6, 5, 1, 0, giants=1)
+    on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry, tuning=GpuTuning(rows=4))
+    on_cpu.update(*numbered(sizes=(1500, 30, 5, 60)))
+    on_gpu.load_arrays(on_cpu.arrays())
+    mangled = on_cpu.mangle(np.array([3, 0, 9, 1, 0, 2, 3], np.uint32))  # one is unknown, two are named twice
+    measured = on_gpu.engine.measure(mangled)
+    assert np.array_equal(measured[:, :4], on_cpu.engine.measure(mangled))
+    full = measured[:, 3] < geometry.giant_zeros
+    assert 0 < full.sum() < len(full)
+    assert np.array_equal(measured[full, 4:], on_cpu.engine.measure_giants(mangled[full]))
+    assert not measured[~full, 4:].any()
+    assert candidates(on_gpu, 16) == candidates(on_cpu, 16)  # The limits of the question are those of a search again.
 
 
 @pytest.mark.parametrize(("bits", "peer_bits"), [(32, 32), (32, 128), (64, 64), (64, 128), (128, 128)])
@@ -241,8 +263,8 @@ def test_the_same_hosts_as_on_the_cpu_with_the_same_numbers(bits):
 
 
 @pytest.mark.parametrize("bits", [32, 128])
-def test_labels_that_are_too_many_for_shared_memory_name_the_same_hosts(bits, monkeypatch):
-    monkeypatch.setattr(cuda, "MAX_STAGED", 0)
+def test_labels_that_are_too_many_for_one_queue_name_the_same_hosts(bits, monkeypatch):
+    monkeypatch.setattr(cuda, "MOST_QUEUED", 10)
     monkeypatch.setattr(cuda, "make_list_candidates", cache(cuda.make_list_candidates.__wrapped__))
     pairs = [(host % 5, peer) for host, peer in random_pairs(bits, bits, 2 * COUNT)]
     on_cpu, on_gpu = twins(TINY._replace(key_bits=bits), pairs, bits)
@@ -254,10 +276,8 @@ def test_labels_that_are_too_many_for_shared_memory_name_the_same_hosts(bits, mo
 def test_every_test_of_a_candidate_reads_the_words_after_those_of_the_test_before():
     geometry = Geometry(32, 0, 3, 13, 2, 3, 0)
     sizes = np.repeat([60, 150, 240, 330], 3)
-    hosts = np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
-    peers = np.random.default_rng(4).integers(0, 1 << 32, len(hosts), dtype=np.uint32)
     on_cpu, on_gpu = dense_cube(geometry=geometry, device="cpu"), gpu_cube(geometry)
-    on_cpu.update(hosts, peers)
+    on_cpu.update(*numbered(sizes))
     on_gpu.load_arrays(on_cpu.arrays())
     search = on_gpu.search_for(300)
     assert search.first_words < search.second_words < search.third_words < geometry.words

@@ -16,9 +16,9 @@ import numpy as np
 
 from superhosts.core.hashing import MASK32, column_hash
 from superhosts.detectors.cbaa.addressing import ADDRESSES, Search, garner_step, remainder, row_of, window_column
-from superhosts.detectors.engines.base import STEPS_PER_HOST
+from superhosts.detectors.engines.base import STEPS_PER_HOST, Counts, Words
 from superhosts.detectors.gpu.driver import Stream
-from superhosts.detectors.gpu.engine import CudaEngine
+from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import CANDIDATES, FOUND, STEPS, U32, U64, Kernel, Put, answer_shape, draw_of
 from superhosts.detectors.gpu.launch import Launch, cuda, device_function, kernel
 
@@ -208,8 +208,39 @@ def make_join(geometry: Any, launch: Launch) -> tuple[Kernel, int]:
     return kernel(join), threads
 
 
+@cache
+def make_measure(geometry: Any) -> Kernel:
+    """Return the kernel that computes the zero counts of mangled hosts (two words each), one block per host."""
+    arrays, words, rows, column_of = geometry.arrays, geometry.words, geometry.rows, make_column_of(geometry)
+
+    def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
+        total = cuda.shared.array(1, numba.int32)
+        columns = cuda.local.array(arrays, numba.int64)
+        i, me = cuda.blockIdx.x, cuda.threadIdx.x
+        high, low = hosts[2 * i], hosts[2 * i + 1]
+        if me == 0:
+            total[0] = 0
+        cuda.syncthreads()
+        for array in range(arrays):
+            columns[array] = column_of(high, low, array, key)
+        ones = 0
+        for word in range(me, words, cuda.blockDim.x):
+            common = bits[U32(columns[0] * words + word)]
+            for array in range(1, arrays):
+                common &= bits[U32(columns[array] * words + word)]
+            ones += cuda.popc(common)
+        cuda.atomic.add(total, 0, ones)
+        cuda.syncthreads()
+        if me == 0:
+            for array in range(arrays):
+                out[i * (arrays + 1) + array] = U64(zeros[columns[array]])
+            out[i * (arrays + 1) + arrays] = U64(rows - total[0])
+
+    return kernel(measure)
+
+
 class CudaCbaa(CudaEngine):
-    make_put, make_column_of = staticmethod(make_put), staticmethod(make_column_of)
+    make_put = staticmethod(make_put)
 
     def _limit_words(self) -> int:
         return LIMITS + (1 << int(self.geometry.slice_bits))
@@ -226,3 +257,22 @@ class CudaCbaa(CudaEngine):
         join, threads = make_join(geometry, launch)
         candidates = self.words, self.counts, self.limits, self.candidates, self.answer, self.key
         self._start(join, (8 * launch.multiprocessors, threads), stream, candidates)
+
+    @on_gpu
+    def measure(self, mangled: Words) -> Counts:
+        """Measure in the memory of answers: to allocate other memory would take longer than the rest."""
+        self._count()
+        geometry, threads = self.geometry, self.launch.threads // 4
+        width, step = geometry.arrays + 1, self.max_rows
+        found = np.empty((len(mangled), width), np.int32)
+        arguments = self.asked, self.words, self.counts, self.answer, self.key
+        for start in range(0, len(mangled), step):  # Whole arrays are copied: to slice one on the GPU takes longer.
+            hosts = mangled[start : start + step]
+            self.asked_host[: 2 * len(hosts)] = hosts.reshape(-1)
+            self.asked.copy_to_device(self.asked_host, stream=self.stream.handle)
+            self._start(make_measure(geometry), (len(hosts), threads), self.stream, arguments)
+            self.answer.copy_to_host(self.answer_host, stream=self.stream.handle)
+            self.stream.synchronize()
+            counts = self.answer_host[: len(hosts) * width].reshape(len(hosts), width)
+            found[start : start + len(hosts)] = counts
+        return found

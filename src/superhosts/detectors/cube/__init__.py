@@ -419,8 +419,8 @@ class Cube(ColumnSketch):
     def _evidence(self, mangled: Words, counts: Counts) -> Evidence:
         return super()._evidence(mangled, counts[:, : self.geometry.arrays + 1])
 
-    def _noise(self) -> float:
-        return super()._noise() * self.geometry.sample
+    def _noise(self, fills: NDArray[np.float64]) -> float:
+        return super()._noise(fills) * self.geometry.sample
 
     @property
     def _most_peers(self) -> int:

@@ -8,12 +8,11 @@ are left, one block per host.
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from superhosts.core.hashing import MASK32, MASK64, fold, pair_hash
 from superhosts.detectors.cube.addressing import (
@@ -39,7 +38,7 @@ from superhosts.detectors.cube.addressing import (
 )
 from superhosts.detectors.cube.geometry import LINE_BITS, Geometry, Search
 from superhosts.detectors.engines.base import Arrays, Counts, Words
-from superhosts.detectors.gpu.driver import Stream
+from superhosts.detectors.gpu.driver import DeviceArray, Stream
 from superhosts.detectors.gpu.engine import CudaEngine, on_gpu
 from superhosts.detectors.gpu.kernels import (
     CANDIDATES,
@@ -61,24 +60,11 @@ ZEROS, PRIORITY, ELSEWHERE, FIRST_WORDS, FIRST_ONES, SECOND_WORDS, SECOND_ONES, 
 
 @compiled
 def pack_place(first: int, turn: int, rotation: int) -> int:
-    """Return where a host's column is in one word: its first word, the turn of its words and its rotation."""
+    """Return where a host's column is in one word: its first word, the turn of its words and its rotation.
+
+    Word i of a column is stored as i XOR its turn.
+    """
     return (first << 32 | turn << 8 | rotation) & MASK64
-
-
-@compiled
-def first_word_in(place: int) -> int:
-    return place >> 32
-
-
-@compiled
-def turn_in(place: int) -> int:
-    """Return the number by which the words of a column are turned: word i is stored as i XOR it."""
-    return (place >> 8) & 0xFFFFFF
-
-
-@compiled
-def rotation_in(place: int) -> int:
-    return place & 63
 
 
 @cache
@@ -105,8 +91,8 @@ def make_common_ones(arrays: int) -> Any:
             common = U64(MASK64)
             for array in range(arrays):
                 place = places[first + array]
-                stored = bits[U32(U32(first_word_in(place)) + (U32(word) ^ U32(turn_in(place))))]
-                common &= stored if array == 0 else U64(rotated_back(stored, U64(rotation_in(place))))
+                stored = bits[U32(U32(place >> U64(32)) + (U32(word) ^ U32(place >> U64(8) & U64(0xFFFFFF))))]
+                common &= stored if array == 0 else U64(rotated_back(stored, place & U64(63)))
             ones += numba.int32(cuda.popc(common))
         return ones
 
@@ -114,32 +100,29 @@ def make_common_ones(arrays: int) -> Any:
 
 
 LABELS_TOGETHER = 2  # labels of each column that a block follows
-MAX_STAGED = 1 << 10  # labels that a block keeps in shared memory: 8 KiB
+MOST_QUEUED = 1 << 10  # labels that a block follows before it tests the hosts that they name
 
 
 @cache
 def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, int, int]:
     """Return the kernel that lists hosts which labels of hot columns name and which pass two tests.
 
-    Its numbers of blocks and of threads follow. A block has the same few labels of all columns of a slice, in shared
-    memory: a host competes for no others. The first step queues the hosts that these labels name if all their columns
-    are hot. In the second step, teams of threads test the first words of their columns, and queue the few that pass
-    for the second test, so that no thread waits for those.
+    Its numbers of blocks and of threads follow. A block has the same few labels of all columns of a slice, which its
+    cache keeps: a host competes for no others. The first step queues the hosts that these labels name if all their
+    columns are hot. In the second step, teams of threads test the first words of their columns, and queue the few that
+    pass for the second test, so that no thread waits for those.
     """
     arrays, labels, limbs = geometry.arrays, geometry.labels, geometry.limbs
     wide, columns = geometry.key_bits == 128, geometry.arrays * geometry.columns
     together = min(labels, LABELS_TOGETHER)
     size, groups = columns * together, labels // together
-    units, staged = groups << geometry.slice_bits, size <= MAX_STAGED
+    units, batch = groups << geometry.slice_bits, min(size, MOST_QUEUED)
     threads, lanes = launch.threads // 2, launch.lanes
-    teams, batch = threads // lanes, size if staged else threads
-    near_size, hot_size = (size, columns) if staged else (1, 1)
+    teams = threads // lanes
     high_size, most_places, drawn = batch if wide else 1, threads * arrays, 2 * arrays
     place_of, common_ones, team_sum = make_place_of(geometry), make_common_ones(arrays), make_team_sum(lanes)
 
     def list_candidates(bits: Any, zeros: Any, extra: Any, limits: Any, answer: Any, candidates: Any, key: Any) -> None:
-        near = cuda.shared.array(near_size, numba.uint64)  # the first words of this block's labels
-        hot = cuda.shared.array(hot_size, numba.int32)
         lows = cuda.shared.array(batch, numba.uint64)
         highs = cuda.shared.array(high_size, numba.uint64)
         places = cuda.shared.array(most_places, numba.uint64)
@@ -157,12 +140,6 @@ def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, in
                 draws[2 * array], draws[2 * array + 1] = draw_of(array, key)
         unit = units - 1 - cuda.blockIdx.x  # The slices that were counted last come first: the GPU's cache has them.
         first_column, first_label = unit // groups * columns, unit % groups * together
-        if staged:
-            for i in range(me, size, threads):
-                column, label = first_column + i // together, first_label + i % together
-                near[i] = extra[U32(U32(column * labels + label) * U32(limbs))]
-            for i in range(me, columns, threads):
-                hot[i] = zeros[first_column + i] <= limit
         for begin in range(0, size, batch):
             if me == 0:
                 queued[0] = 0
@@ -170,9 +147,9 @@ def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, in
             for i in range(begin + me, min(size, begin + batch), threads):
                 own, label = i // together, first_label + i % together
                 place = (first_column + own) * labels + label
-                low = near[i] if staged else extra[place * limbs]
+                low = extra[place * limbs]
                 priority, low, high = U64(priority_in(low)), U64(limb_in(low)), U64(0)
-                named = priority >= lowest and (hot[own] != 0 if staged else zeros[first_column + own] <= limit)
+                named = priority >= lowest and zeros[first_column + own] <= limit
                 if named:
                     for limb in range(1, limbs):
                         word = extra[place * limbs + limb]
@@ -195,12 +172,8 @@ def make_list_candidates(geometry: Geometry, launch: Launch) -> tuple[Kernel, in
                 if named:
                     is_hot, same = True, False
                     for array in range(arrays):
-                        if staged:
-                            is_hot = is_hot and hot[inside[array]] != 0
-                            there[array] = near[inside[array] * U32(together) + U32(i % together)]
-                        else:
-                            is_hot = is_hot and zeros[first_column + inside[array]] <= limit
-                            there[array] = extra[((first_column + inside[array]) * labels + label) * limbs]
+                        is_hot = is_hot and zeros[first_column + inside[array]] <= limit
+                        there[array] = extra[((first_column + inside[array]) * labels + label) * limbs]
                     for array in range(arrays):  # Skip a host that an earlier array also names: it is listed once.
                         other = U64(priority_in(there[array]))
                         is_host = (
@@ -322,26 +295,12 @@ def make_verify(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
                     for array in range(arrays + 1):
                         plain, giant = left, rows - ones[2]
                         if array < arrays:
-                            plain = zeros[first_word_in(places[array]) // U64(words)]
-                            giant = zeros[first_word_in(places[(kinds - 1) * arrays + array]) // U64(words)]
+                            plain = zeros[(places[array] >> U64(32)) // U64(words)]
+                            giant = zeros[(places[(kinds - 1) * arrays + array] >> U64(32)) // U64(words)]
                         answer[row + 2 + array] = U64(plain) | U64(giant if is_big else 0) << U64(32)
             cuda.syncthreads()
 
     return kernel(verify), threads
-
-
-@compiled
-def unpack_rows(rows: NDArray[np.uint64], giants: bool) -> tuple[Words, Counts]:
-    """Return the mangled hosts in the rows of an answer, and their zero counts, those of giant columns last."""
-    count, numbers = rows.shape[0], rows.shape[1] - 2
-    hosts, counts = np.empty((count, 2), np.uint64), np.empty((count, numbers * (1 + giants)), np.int32)
-    for row in range(count):
-        hosts[row, 0], hosts[row, 1] = rows[row, 0], rows[row, 1]
-        for i in range(numbers):
-            counts[row, i] = np.int32(rows[row, 2 + i] & np.uint64(0xFFFFFFFF))
-            if giants:
-                counts[row, numbers + i] = np.int32(rows[row, 2 + i] >> np.uint64(32))
-    return hosts, counts
 
 
 VERIFY_BLOCKS = 32  # blocks per multiprocessor
@@ -397,36 +356,11 @@ def make_put(geometry: Geometry) -> Put:
     return device_function(put)
 
 
-@cache
-def make_column_of(geometry: Geometry, *, giant: bool) -> Any:
-    def host_column(high: Any, low: Any, array: int, key: Any) -> int:
-        folded, draw = U64(fold(high, low, key)), draw_of(array, key)
-        if giant:
-            return np.int64(giant_column_of(folded, low, array, draw, geometry))
-        return np.int64(column_of(folded, low, array, draw, geometry))
-
-    return device_function(host_column)
-
-
-@cache
-def make_read(geometry: Geometry) -> Any:
-    """Return the device function that reads a word of a host's column in one array, with its turn undone."""
-    words = geometry.words
-
-    def read(bits: Any, column: int, word: int, high: Any, low: Any, array: int, key: Any) -> Any:
-        folded, draw = U64(fold(high, low, key)), draw_of(array, key)
-        place = word ^ np.int64(line_turn_of(folded, draw, geometry)) * LINE_WORDS
-        return U64(rotated_back(bits[U32(column * words + place)], U64(rotation_of(folded, draw))))
-
-    return device_function(read)
-
-
 class CudaCube(CudaEngine):
     geometry: Geometry
     names = ("bits", "labels")
     candidate_words = 2
-    make_put, make_read, search_type = staticmethod(make_put), staticmethod(make_read), Search
-    make_column_of = staticmethod(partial(make_column_of, giant=False))
+    make_put, search_type = staticmethod(make_put), Search
 
     def _extra_words(self) -> int:
         return self.geometry.plain_columns * self.geometry.labels * self.geometry.limbs
@@ -435,16 +369,37 @@ class CudaCube(CudaEngine):
         list_candidates, blocks, threads = make_list_candidates(self.geometry, self.launch)
         named = self.words, self.counts, self.extra, self.limits, self.answer, self.candidates, self.key
         self._start(list_candidates, (blocks, threads), stream, named)
+        self._launch_verify(self.candidates, stream)
+
+    def _launch_verify(self, candidates: DeviceArray, stream: Stream) -> None:
         verify, threads = make_verify(self.geometry, self.launch)
-        candidates = self.words, self.counts, self.limits, self.candidates, self.answer, self.key
-        self._start(verify, (VERIFY_BLOCKS * self.launch.multiprocessors, threads), stream, candidates)
+        arguments = self.words, self.counts, self.limits, candidates, self.answer, self.key
+        self._start(verify, (VERIFY_BLOCKS * self.launch.multiprocessors, threads), stream, arguments)
 
     def _unpack(self, rows: Words) -> tuple[Words, Counts]:
-        return unpack_rows(rows, self.geometry.giants > 0)
+        """Return the mangled hosts in the rows of an answer, and their zero counts, those of giant columns last."""
+        halves = rows[:, 2:].copy().view(np.int32)
+        return rows[:, :2].copy(), np.hstack((halves[:, ::2], halves[:, 1::2])) if self.geometry.giants else halves[
+            :, ::2
+        ]
 
     @on_gpu
-    def measure_giants(self, mangled: Words) -> Counts:
-        return self._measure(mangled, make_column_of(self.geometry, giant=True))
+    def measure(self, mangled: Words) -> Counts:
+        """Verify hosts as candidates that pass every test. Counts of giant columns follow, as those of a search do."""
+        self._count()
+        measured = np.empty((len(mangled), (self.geometry.arrays + 1) * (1 + (self.geometry.giants > 0))), np.int32)
+        for start in range(0, len(mangled), self.max_rows):
+            hosts = mangled[start : start + self.max_rows]
+            self._ask(Search(self.geometry.rows, *[0] * (THIRD_ONES - ZEROS)), len(hosts))
+            self._send_question(self.stream)
+            self.asked_host[: hosts.size] = hosts.reshape(-1)
+            self.asked.copy_to_device(self.asked_host, stream=self.stream.handle)
+            self._launch_verify(self.asked, self.stream)
+            self.answer.copy_to_host(self.answer_host, stream=self.stream.handle)
+            self.stream.synchronize()
+            found, counts = self._rows(len(hosts))
+            measured[start + np.lexsort(hosts.T)] = counts[np.lexsort(found.T)]  # Blocks answer in any order.
+        return measured
 
     @on_gpu
     def arrays(self) -> Arrays:

@@ -35,7 +35,6 @@ from superhosts.detectors.gpu.launch import (
     gpu_of,
     has_own_stream,
     launch_of,
-    short_key,
     to_device,
 )
 from superhosts.detectors.gpu.transfer import staging_of
@@ -64,12 +63,7 @@ def on_gpu(method: Method) -> Method:
 class CudaEngine(Engine):
     """Bit columns on one GPU. Subclasses provide device functions and the kernels of the search."""
 
-    # These make device functions for a geometry: put(high, low, peer, bits, extra, key) writes a pair,
-    # column_of(high, low, array, key) is a host's column, read(bits, column, word, high, low, array, key) a word for
-    # the AND.
-    make_put: ClassVar[Any]
-    make_column_of: ClassVar[Any]
-    make_read: ClassVar[Any] = staticmethod(lambda geometry: kernels.make_read(geometry.words))
+    make_put: ClassVar[Any]  # makes the device function put(high, low, peer, bits, extra, key), which writes a pair
     search_type: ClassVar[Any]  # a NamedTuple of the limits of a search, one word each
     names: ClassVar[tuple[str, ...]] = ("bits",)  # names of the arrays, in the order of their memory
     candidate_words: ClassVar[int] = 1  # words per candidate
@@ -131,11 +125,10 @@ class CudaEngine(Engine):
         self.memory = device_zeros(bits + self._extra_words(), np.uint64, self.stream)
         self.words, self.halves = self.memory[:bits], self.memory[:bits].view(np.uint32)
         self.extra = self.memory[bits:]  # labels, if the sketch has them
-        self.update_key = short_key(self.key, geometry.key_bits, geometry.arrays)
-        self.tile_key, self.fill_key = short_key(self.key, 32, 0), short_key(self.key, 0, geometry.arrays)
         self.put = self.make_put(self.geometry)
         self.group_bits = min(GROUP_BITS, (self.launch.threads - 1).bit_length() - 1)
         self.counts = to_device(np.full(geometry.total_columns, geometry.rows, np.int32))
+        self._backwards = 1  # the direction of the next merge
         self._sums: Sums | None = None  # sums of zeros; None after a change
         self.tiles: Any = None
         self.recent: Any = None  # pairs that were written, by their hash; 0 is an empty place
@@ -231,7 +224,7 @@ class CudaEngine(Engine):
         update = kernels.make_update(self.put, self.geometry.key_bits, hosts.ndim, peers.ndim)
         wanted = -(-len(hosts) // launch.threads)
         blocks = min(4 * launch.multiprocessors, wanted)
-        arguments = hosts, peers, self.halves, self.extra, self.update_key
+        arguments = hosts, peers, self.halves, self.extra, self.key
         self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
 
     def _reserve_tiles(self, pairs: int) -> int:
@@ -254,9 +247,9 @@ class CudaEngine(Engine):
         fill = kernels.make_fill(self.put, group_bits, launch)
         tiles = -(-len(hosts) // (launch.threads * launch.items))
         blocks = min(3 * launch.multiprocessors, tiles)
-        self._start(sort, (blocks, launch.threads), stream, (hosts, peers, pairs, starts, self.tile_key))
+        self._start(sort, (blocks, launch.threads), stream, (hosts, peers, pairs, starts, self.key))
         blocks = max(1, FILL_BLOCKS * launch.multiprocessors >> group_bits) << group_bits
-        arguments = pairs, starts, tiles, self.recent, self.halves, self.extra, self.fill_key
+        arguments = pairs, starts, tiles, self.recent, self.halves, self.extra, self.key
         self._start(fill, (blocks, launch.threads), stream, arguments)
 
     @on_gpu
@@ -289,9 +282,10 @@ class CudaEngine(Engine):
 
     def _merge_words(self, into: Any, other: Any) -> None:
         """OR the columns, which come first, keep the maximum of each label, and wait."""
-        threads = self.launch.threads // 2
+        threads = 2 * self.launch.threads
         blocks = -(-len(into) // (threads * kernels.MERGED_TOGETHER))
-        arguments = into, other, len(self.words)
+        arguments = into, other, len(self.words), self._backwards
+        self._backwards = 1 - self._backwards
         self._start(kernels.make_merge(threads), (blocks, threads), self.stream, arguments)
         self.stream.synchronize()
 
@@ -318,11 +312,13 @@ class CudaEngine(Engine):
 
     def _launch_count(self, stream: Stream) -> None:
         launch, geometry = self.launch, self.geometry
-        count, threads = kernels.make_count(geometry.words, launch)
+        count, threads = kernels.make_count(geometry.words, tuple(geometry.edges), launch)
         blocks = min(-(-len(self.counts) * launch.team // threads), COUNT_BLOCKS * launch.multiprocessors)
-        self._start(count, (blocks, threads), stream, (self.words, self.counts))
-        sum_zeros, threads = kernels.make_sum_zeros(tuple(geometry.edges), launch)
-        self._start(sum_zeros, (len(self.sums), threads), stream, (self.counts, self.sums))
+        self._start(count, (blocks, threads), stream, (self.words, self.counts, self.sums))
+
+    def _ask(self, search: Any, candidates: int = 0) -> None:
+        self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
+        self.question_host[len(self.limits) + kernels.CANDIDATES] = candidates
 
     def _send_question(self, stream: Stream) -> None:
         self.question.copy_to_device(self.question_host, stream=stream.handle)
@@ -338,7 +334,7 @@ class CudaEngine(Engine):
         """Find hosts in one recorded sequence of launches. If the answer is too small, enlarge it and search again."""
         self.staging.synchronize()
         while True:
-            self.question_host[: len(self.limits)].view(np.int64)[:] = self._limits_of(search)
+            self._ask(search)
             self._find(self._sequence)
             found, candidates, steps = self.answer_host[: kernels.COUNTERS].tolist()
             self._check_steps(steps)
@@ -347,6 +343,9 @@ class CudaEngine(Engine):
             rows, listed = max(self.max_rows, found * 5 // 4), max(self.max_candidates, candidates * 5 // 4)
             self._make_answer(rows, listed)
         self._keep_sums(self.answer_host[kernels.COUNTERS : self.head])
+        return self._rows(found)
+
+    def _rows(self, found: int) -> tuple[Words, Counts]:
         return self._unpack(self.answer_host[self.head : self.head + found * self.width].reshape(found, self.width))
 
     def _unpack(self, rows: Words) -> tuple[Words, Counts]:
@@ -374,26 +373,3 @@ class CudaEngine(Engine):
         self._count()
         zeros: Counts = self.counts.copy_to_host()
         return zeros
-
-    @on_gpu
-    def measure(self, mangled: Words) -> Counts:
-        return self._measure(mangled, self.make_column_of(self.geometry))
-
-    def _measure(self, mangled: Words, column_of: Any) -> Counts:
-        """Measure in the memory of answers: to allocate other memory would take longer than the rest."""
-        self._count()
-        geometry, threads = self.geometry, self.launch.threads // 4
-        kernel = kernels.make_measure(column_of, self.make_read(geometry), geometry.arrays, geometry.words)
-        width, step = geometry.arrays + 1, self.max_rows
-        found = np.empty((len(mangled), width), np.int32)
-        arguments = self.asked, self.words, self.counts, self.answer, self.key
-        for start in range(0, len(mangled), step):  # Whole arrays are copied: to slice one on the GPU takes longer.
-            hosts = mangled[start : start + step]
-            self.asked_host[: 2 * len(hosts)] = hosts.reshape(-1)
-            self.asked.copy_to_device(self.asked_host, stream=self.stream.handle)
-            self._start(kernel, (len(hosts), threads), self.stream, arguments)
-            self.answer.copy_to_host(self.answer_host, stream=self.stream.handle)
-            self.stream.synchronize()
-            counts = self.answer_host[: len(hosts) * width].reshape(len(hosts), width)
-            found[start : start + len(hosts)] = counts
-        return found

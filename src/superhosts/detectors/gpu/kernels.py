@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numba
@@ -31,7 +30,7 @@ U32, U64 = np.uint32, np.uint64
 Kernel = Any
 Put = Callable[..., None]
 # Reads that a thread has in flight; a single one would leave the memory idle.
-MERGED_TOGETHER, COUNTED_TOGETHER = 4, 16
+MERGED_TOGETHER, COUNTED_TOGETHER, FILLED_TOGETHER = 4, 16, 2
 WIDE = 2  # dimensions of an array of 128-bit addresses, which are rows of two words; others have one dimension
 # Indexes of the counters at the start of an answer: hosts found, candidates examined, ANDs of whole columns.
 FOUND, CANDIDATES, STEPS = 0, 1, 2
@@ -118,21 +117,23 @@ def make_tiles(slice_bits: int, group_bits: int, launch: Launch) -> Kernel:
             if me < U32(groups):  # A loop here would cost registers and thus half of the resident blocks.
                 counts[me] = 0
             cuda.syncthreads()
-            for j in range(items):
+            for j in range(items):  # All reads begin before one is used.
                 i = U32(tile * U32(size) + U32(j * threads) + me)
-                ranks[j] = -1
-                host, peer = U32(0), U32(0)
+                pairs[j] = U64(0)
                 if i < count:
-                    host, peer = hosts[i], peers[i]
+                    pairs[j] = U64(hosts[i]) << U64(32) | U64(peers[i])
+            for j in range(items):
+                host, peer = U32(pairs[j] >> U64(32)), U32(pairs[j])
+                ranks[j] = -1
                 # In a train of packets, a pair equals that of the thread before in the same warp.
                 host_before = cuda.shfl_up_sync(0xFFFFFFFF, numba.int32(host), 1)
                 peer_before = cuda.shfl_up_sync(0xFFFFFFFF, numba.int32(peer), 1)
                 repeats = host_before == numba.int32(host) and peer_before == numba.int32(peer)
-                if i < count and not (repeats and me % U32(team) > U32(0)):
-                    pair = U64(host) << U64(32) | U64(peer)
+                is_pair = tile * U32(size) + U32(j * threads) + me < count
+                if is_pair and not (repeats and me % U32(team) > U32(0)):
                     place = U32(recent_place(host, peer, recent_bits))
-                    if recent[place] != pair:
-                        recent[place] = pair
+                    if recent[place] != pairs[j]:
+                        recent[place] = pairs[j]
                         ranks[j] = 0
                     pairs[j] = U64(mangle32(U64(host), key)) << U64(32) | U64(peer)
             for j in range(items):
@@ -168,28 +169,51 @@ def make_fill(put: Put, group_bits: int, launch: Launch) -> Kernel:
 
     Blocks are numbered group by group and start in that order, so that only one or two groups are active at a time.
     They share a table of the pairs written before, in the GPU's memory: to read it costs one access to the cache, to
-    write a pair one for each array.
+    write a pair one for each array. The few pairs that are not in it wait until there is one for every thread of a
+    team: otherwise most threads would wait for those that write.
     """
-    groups, size, team = 1 << group_bits, launch.threads * launch.items, launch.team
-    recent_bits = launch.fill_recent_bits
+    groups, size, team, together = 1 << group_bits, launch.threads * launch.items, launch.team, FILLED_TOGETHER
+    recent_bits, room = launch.fill_recent_bits, launch.team * (together + 1)
+    waiting_size = room * launch.threads // team
 
     def fill(pairs: Any, starts: Any, tiles: int, recent: Any, bits: Any, extra: Any, key: Any) -> None:
+        queue = cuda.shared.array(waiting_size, numba.uint64)
+        read, known = cuda.local.array(together, numba.uint64), cuda.local.array(together, numba.uint64)
         blocks, teams = cuda.gridDim.x // groups, cuda.blockDim.x // team
-        group = U32(cuda.blockIdx.x // blocks)
-        tile = U32((cuda.blockIdx.x % blocks) * teams + cuda.threadIdx.x // team)
-        member, step = U32(cuda.threadIdx.x % team), U32(blocks * teams)
-        while tile < U32(tiles):
-            i = U32(tile * U32(size) + U32(starts[tile, group]) + member)
-            end = U32(tile * U32(size) + U32(starts[tile, U32(group + U32(1))]))
-            while i < end:
-                pair = pairs[i]
-                low, peer = pair >> U64(32), pair & U64(MASK32)
-                place = U32(recent_place(U32(low), U32(peer), recent_bits))
-                if pair == U64(0) or recent[place] != pair:  # An empty place is 0.
-                    recent[place] = pair
-                    put(U64(0), low, peer, bits, extra, key)
-                i = U32(i + U32(team))
-            tile = U32(tile + step)
+        group, mine = U32(cuda.blockIdx.x // blocks), cuda.threadIdx.x // team
+        tile, step = U32((cuda.blockIdx.x % blocks) * teams + mine), U32(blocks * teams)
+        member, first = U32(cuda.threadIdx.x % team), U32(mine * room)
+        waiting, enough = U32(0), U32(team)
+        while tile < U32(tiles) or waiting > U32(0):
+            begin, end = U32(0), U32(0)
+            if tile < U32(tiles):
+                begin = U32(tile * U32(size) + U32(starts[tile, group]))
+                end = U32(tile * U32(size) + U32(starts[tile, U32(group + U32(1))]))
+                tile = U32(tile + step)
+            else:
+                enough = U32(1)  # No others come.
+            while begin < end or waiting >= enough:
+                for j in range(together):
+                    i = U32(begin + U32(j * team) + member)
+                    read[j] = pairs[i if i < end else begin]
+                for j in range(together):
+                    known[j] = recent[U32(recent_place(U32(read[j] >> U64(32)), U32(read[j]), recent_bits))]
+                for j in range(together):
+                    pair = read[j]
+                    is_new = begin + U32(j * team) + member < end and (pair == U64(0) or known[j] != pair)
+                    new = U32(cuda.ballot_sync(MASK32, is_new))
+                    if is_new:  # An empty place of the table is 0.
+                        recent[U32(recent_place(U32(pair >> U64(32)), U32(pair), recent_bits))] = pair
+                        queue[U32(first + waiting + U32(cuda.popc(new & U32((1 << member) - 1))))] = pair
+                    waiting = U32(waiting + U32(cuda.popc(new)))
+                begin = U32(begin + U32(together * team))
+                cuda.syncwarp()
+                while waiting >= enough:
+                    count = min(waiting, U32(team))
+                    waiting = U32(waiting - count)
+                    if member < count:
+                        pair = queue[U32(first + waiting + member)]
+                        put(U64(0), pair >> U64(32), pair & U64(MASK32), bits, extra, key)
 
     return kernel(fill)
 
@@ -211,15 +235,29 @@ def make_team_sum(lanes: int) -> Any:
 
 
 @cache
-def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
+def make_count(words: int, edges: tuple[int, ...], launch: Launch) -> tuple[Kernel, int]:
+    """Return the kernel that counts the zeros of columns, and adds them up by slice and array, and its threads.
+
+    The sums are 0 before. Giant columns, which follow those of all slices, have none. A block adds up its own columns
+    first, because additions to one place of the GPU's memory wait for each other.
+    """
     team, rows, threads, teams = launch.team, 64 * words, launch.threads // 2, launch.threads // (2 * launch.team)
+    arrays, ends, per_slice = len(edges) - 1, edges[1:], edges[-1]
     each = -(-words // team)
     batch, fits = min(each, COUNTED_TOGETHER), words % (team * min(each, COUNTED_TOGETHER)) == 0
     team_sum = make_team_sum(team)
 
-    def count(bits: Any, zeros: Any) -> None:
+    @device_function
+    def sum_of(column: Any) -> Any:
+        place = column // U32(per_slice) * U32(arrays)
+        for end in ends:
+            place += U32(column % U32(per_slice) >= U32(end))
+        return U32(place)
+
+    def count(bits: Any, zeros: Any, sums: Any) -> None:
         read = cuda.local.array(batch, numba.uint64)
-        mine, member = cuda.threadIdx.x // team, U32(cuda.threadIdx.x % team)
+        own = cuda.shared.array(teams, numba.int32)  # sums of this block's columns, from the place of the first one on
+        me, mine, member = cuda.threadIdx.x, cuda.threadIdx.x // team, U32(cuda.threadIdx.x % team)
         first, total = U32(cuda.blockIdx.x * teams), U32(zeros.shape[0])
         while first < total:
             column = U32(first + U32(mine))
@@ -234,105 +272,49 @@ def make_count(words: int, launch: Launch) -> tuple[Kernel, int]:
                     for ahead in range(batch):
                         found += numba.int32(cuda.popc(read[ahead]))
             found = team_sum(found)
+            if me < teams:
+                own[me] = 0
+            cuda.syncthreads()
             if member == U32(0) and column < total:
                 zeros[column] = rows - found
+                cuda.atomic.add(own, sum_of(column) - sum_of(first), numba.int32(rows - found))
+            cuda.syncthreads()
+            if me < teams and own[me] > 0 and sum_of(first) + U32(me) < U32(sums.shape[0]):
+                cuda.atomic.add(sums, sum_of(first) + U32(me), U64(own[me]))
             first = U32(first + U32(cuda.gridDim.x * teams))
 
     return kernel(count), threads
 
 
 @cache
-def make_sum_zeros(edges: tuple[int, ...], launch: Launch) -> tuple[Kernel, int]:
-    """Return the kernel that sums zeros, one block per array and slice, and its threads: atomics are serialized."""
-    arrays, team = len(edges) - 1, launch.team
-    widest = max(end - start for start, end in pairwise(edges))
-    threads = min(launch.threads, -(-widest // team) * team)
-    team_sum = make_team_sum(team)
-
-    def sum_zeros(zeros: Any, sums: Any) -> None:
-        total = cuda.shared.array(1, numba.int64)
-        first = cuda.blockIdx.x // arrays * edges[arrays]
-        array, me = cuda.blockIdx.x % arrays, cuda.threadIdx.x
-        if me == 0:
-            total[0] = 0
-        cuda.syncthreads()
-        mine = np.int64(0)
-        for column in range(first + edges[array] + me, first + edges[array + 1], threads):
-            mine += zeros[column]
-        mine = team_sum(mine)
-        if me % team == 0:
-            cuda.atomic.add(total, 0, mine)
-        cuda.syncthreads()
-        if me == 0:
-            sums[cuda.blockIdx.x] = U64(total[0])
-
-    return kernel(sum_zeros), threads
-
-
-@cache
-def make_read(words: int) -> Any:
-    def read(bits: Any, column: int, word: int, _high: Any, _low: Any, _array: int, _key: Any) -> Any:
-        return bits[U32(column * words + word)]
-
-    return device_function(read)
-
-
-@cache
-def make_measure(column_of: Any, read: Any, arrays: int, words: int) -> Kernel:
-    """Return the kernel that computes the zero counts of mangled hosts (two words each), one block per host."""
-    rows = 64 * words
-
-    def measure(hosts: Any, bits: Any, zeros: Any, out: Any, key: Any) -> None:
-        total = cuda.shared.array(1, numba.int32)
-        columns = cuda.local.array(arrays, numba.int64)
-        i, me = cuda.blockIdx.x, cuda.threadIdx.x
-        high, low = hosts[2 * i], hosts[2 * i + 1]
-        if me == 0:
-            total[0] = 0
-        cuda.syncthreads()
-        for array in range(arrays):
-            columns[array] = column_of(high, low, array, key)
-        ones = 0
-        for word in range(me, words, cuda.blockDim.x):
-            common = read(bits, columns[0], word, high, low, 0, key)
-            for array in range(1, arrays):
-                common &= read(bits, columns[array], word, high, low, array, key)
-            ones += cuda.popc(common)
-        cuda.atomic.add(total, 0, ones)
-        cuda.syncthreads()
-        if me == 0:
-            for array in range(arrays):
-                out[i * (arrays + 1) + array] = U64(zeros[columns[array]])
-            out[i * (arrays + 1) + arrays] = U64(rows - total[0])
-
-    return kernel(measure)
-
-
-@cache
 def make_merge(threads: int) -> Kernel:
-    """Return the kernel that ORs the first `words` words and keeps the maximum of all others, which are labels."""
+    """Return the kernel that ORs the first `words` words and keeps the maximum of all others, which are labels.
+
+    It goes `backwards` through both or not: what the GPU's cache has of the target are its last words, or its first
+    after such a merge.
+    """
     items = MERGED_TOGETHER
     size = threads * items
 
-    def merge(into: Any, other: Any, words: int) -> None:
+    def merge(into: Any, other: Any, words: int, backwards: int) -> None:
         mine, theirs = cuda.local.array(items, numba.uint64), cuda.local.array(items, numba.uint64)
-        count, split = U32(into.shape[0]), U32(words)
-        start = U32(cuda.blockIdx.x * size)
-        while start < count:
-            first, end = U32(start + U32(cuda.threadIdx.x)), U32(start + U32(size))
-            if end <= split or (start >= split and end <= count):  # The whole tile is columns or labels.
-                for j in range(items):
-                    i = U32(first + U32(j * threads))
-                    mine[j], theirs[j] = into[i], other[i]
-                for j in range(items):
-                    merged = mine[j] | theirs[j] if start < split else max(mine[j], theirs[j])
-                    if merged != mine[j]:
-                        into[U32(first + U32(j * threads))] = merged
-            else:
-                for j in range(items):
-                    i = U32(first + U32(j * threads))
-                    if i < count:
-                        into[i] = into[i] | other[i] if i < split else max(into[i], other[i])
-            start = U32(start + U32(cuda.gridDim.x * size))
+        count, split, tile = U32(into.shape[0]), U32(words), U32(cuda.blockIdx.x)
+        if backwards:
+            tile = U32(U32(cuda.gridDim.x) - U32(1) - tile)
+        start, end = U32(tile * U32(size)), U32(tile * U32(size) + U32(size))
+        first = U32(start + U32(cuda.threadIdx.x))
+        if end <= split or (start >= split and end <= count):  # The whole tile is columns or labels.
+            for j in range(items):
+                i = U32(first + U32(j * threads))
+                mine[j], theirs[j] = into[i], other[i]
+            for j in range(items):
+                merged = mine[j] | theirs[j] if start < split else max(mine[j], theirs[j])
+                if merged != mine[j]:
+                    into[U32(first + U32(j * threads))] = merged
+        else:
+            for j in range(items):
+                i = U32(first + U32(j * threads))
+                if i < count:
+                    into[i] = into[i] | other[i] if i < split else max(into[i], other[i])
 
     return kernel(merge)

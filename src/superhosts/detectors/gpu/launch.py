@@ -26,8 +26,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from numpy.typing import NDArray
 
-from superhosts.core.device import gpu_count, import_cuda
-from superhosts.core.hashing import Key
+from superhosts.core.device import gpu_count, import_cuda, is_cupy
 from superhosts.detectors.gpu import driver
 from superhosts.detectors.gpu.driver import Stream
 from superhosts.jit.cache import SHIPPED, cache_folder, compiled, digest_of, load_stamped, save_stamped, stamp_of
@@ -196,23 +195,12 @@ class Launch(NamedTuple):
 
 # Measured on an H200. A tile of 512 · 7 pairs and 2^11 remembered pairs take 44 of the 48 KiB of shared memory that a
 # block has by default.
-ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=21, team=32, lanes=8)
+ON_GPU = Launch(0, threads=512, items=7, tile_recent_bits=11, fill_recent_bits=22, team=32, lanes=8)
 
 
 @cache
 def launch_of(gpu: int) -> Launch:
     return ON_GPU._replace(multiprocessors=driver.attribute(gpu, driver.MULTIPROCESSORS))
-
-
-def short_key(key: Key, key_bits: int, arrays: int) -> Key:
-    """Return the words of a key that a kernel uses: each costs a microsecond or two. 0 leaves some out."""
-    return Key(
-        mangle32=key.mangle32[:4] if key_bits == 32 else (),
-        mangle64=key.mangle64[:3] if key_bits > 32 else (),
-        feistel=key.feistel if key_bits == 128 else (),
-        pair=() if not arrays else key.pair[:3] if key_bits == 0 else key.pair,
-        columns=key.columns[: 2 * arrays],
-    )
 
 
 class BoundKernel:
@@ -240,10 +228,10 @@ def _argument_words(arguments: tuple[Any, ...]) -> list[int]:
             words += _tuple_words(argument)
         elif isinstance(argument, int):
             words.append(argument)
-        elif is_cupy(argument):  # numba's array structure, which our own arrays keep: see `driver.DeviceArray`
-            words += (0, 0, argument.size, argument.itemsize, argument.data.ptr, *argument.shape, *argument.strides)
-        else:
+        elif isinstance(argument, driver.DeviceArray):
             words += argument.launch_words
+        else:  # CuPy's
+            words += (0, 0, argument.size, argument.itemsize, argument.data.ptr, *argument.shape, *argument.strides)
     return words
 
 
@@ -313,10 +301,6 @@ def gpu_of(column: Any) -> int:
     if gpu_count() == 1:
         return 0
     return driver.gpu_at(column.__cuda_array_interface__["data"][0])
-
-
-def is_cupy(column: Any) -> bool:
-    return isinstance(column, getattr(sys.modules.get("cupy"), "ndarray", ()))
 
 
 def as_device_array(column: Any) -> Any:

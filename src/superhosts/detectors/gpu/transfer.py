@@ -139,7 +139,6 @@ def _width(column: Addresses) -> int:
 SLOTS = 3  # pieces in flight on the GPU
 PINNED_PIECE = 1 << 22  # pairs per piece of pinned memory: small, so that little work is left after the last transfer
 MAX_THREADS = 8  # more threads copy no faster
-MAX_VIEWS = 16  # shapes of pieces that a slot remembers
 Process = Callable[[Any, Any, Stream], None]  # works on a piece: hosts, peers, stream
 
 
@@ -147,7 +146,6 @@ class Slot:
     def __init__(self) -> None:
         self.stream = Stream()
         self._buffers: dict[int, Any] = {}
-        self._views: dict[Any, Any] = {}  # kept because to make one takes as long as to launch a kernel
 
     def buffers(self, piece: Batches) -> tuple[Any, Any]:
         rows = sum(len(columns[0]) for columns in piece)
@@ -156,17 +154,11 @@ class Slot:
 
     def _buffer(self, number: int, like: Addresses, rows: int) -> Any:
         shape = rows, *like.shape[1:]
-        view = number, like.dtype, shape
-        if view not in self._views:
-            size = int(np.prod(shape)) * like.dtype.itemsize
-            if len(self._buffers.get(number, ())) < size:
-                # More than needed, so that batches that grow or change their width rarely need a new buffer.
-                self._buffers[number] = driver.allocate(max(1 << 20, 1 << (size - 1).bit_length()), np.uint8)
-                self._views.clear()
-            if len(self._views) >= MAX_VIEWS:
-                self._views.clear()
-            self._views[view] = self._buffers[number][:size].view(like.dtype).reshape(shape)
-        return self._views[view]
+        size = int(np.prod(shape)) * like.dtype.itemsize
+        if len(self._buffers.get(number, ())) < size:
+            # More than needed, so that batches that grow or change their width rarely need a new buffer.
+            self._buffers[number] = driver.allocate(max(1 << 20, 1 << (size - 1).bit_length()), np.uint8)
+        return driver.DeviceArray(self._buffers[number], self._buffers[number].address, shape, like.dtype)
 
 
 class Staging:

@@ -251,7 +251,7 @@ def draw_loads(load: Floats, step: float, rows: int, arrays: int, draws: int) ->
         chance = math.comb(arrays, stratum) * CROWDED**stratum * (1 - CROWDED) ** (arrays - stratum)
         weights.append(np.full(draws, chance / draws))
     fills = -np.expm1(-np.concatenate(pairs) / rows)
-    return Loads(fills, np.concatenate(weights), noise_ratio(fills))
+    return Loads(fills, np.concatenate(weights), noise_ratio(fills.T))
 
 
 @lru_cache(maxsize=32)

@@ -505,7 +505,7 @@ class CudaGse(CudaEngine):
         launch, update = self.launch, make_update(self.geometry, peers.ndim)
         blocks = min(4 * launch.multiprocessors, -(-len(hosts) // launch.threads))
         while True:
-            arguments = hosts, peers, self.halves, self.extra, self.slots, self.state, self.update_key
+            arguments = hosts, peers, self.halves, self.extra, self.slots, self.state, self.key
             self._start(update, (blocks, launch.threads), stream, arguments, (hosts.dtype, peers.dtype))
             stream.synchronize()
             if not self.state.copy_to_host()[FAILED]:
@@ -552,7 +552,7 @@ class CudaGse(CudaEngine):
     def _launch_search(self, stream: Stream) -> None:
         launch = self.launch
         blocks = min(8 * launch.multiprocessors, -(-len(self.slots) // launch.threads))
-        arguments = self.words, self.slots, self.limits, self.answer, self.update_key
+        arguments = self.words, self.slots, self.limits, self.answer, self.key
         self._start(make_search(self.geometry), (blocks, launch.threads), stream, arguments)
 
     @on_gpu
