@@ -24,7 +24,7 @@ CONTEXT, STREAM = 77, 5000
 CALLED_BY_C = {"cuCtxSetCurrent": 1, "cuStreamSynchronize": 1, "cuMemcpyHtoDAsync_v2": 4}  # the numbers of their words
 INVALID_IMAGE = 200
 TINY = launch.ON_GPU._replace(
-    multiprocessors=2, threads=8, items=3, tile_recent_bits=3, fill_recent_bits=3, team=4, lanes=2
+    multiprocessors=2, threads=8, items=3, tile_recent_bits=3, fill_recent_bits=3, team=2, lanes=2
 )
 KERNELS = itertools.count(9000)
 SIMULATED: dict[int, Simulated] = {}  # kernels by their handles

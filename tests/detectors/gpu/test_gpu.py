@@ -95,6 +95,7 @@ def assert_same(one: Cube, other: Cube, threshold: float = 8) -> None:
     for name, array in one.arrays().items():
         assert np.array_equal(array, other.arrays()[name]), name
     assert np.array_equal(one.zeros, other.zeros)
+    assert np.array_equal(one.engine.zero_sums(), other.engine.zero_sums())
     assert candidates(one, threshold) == candidates(other, threshold)
     assert one.super_hosts(threshold).to_dict() == other.super_hosts(threshold).to_dict()
     assert one.fill() == other.fill()
