@@ -1,7 +1,7 @@
 """A filter in the kernel that drops packets whose pair came before in the same window: half of busy traffic.
 
-It is an eBPF program in front of the ring of a live capture. Two tables have the pairs that were let through lately, each
-with its window. A place that several pairs share has the last ones, so a collision lets a repeat through and never
+It is an eBPF program in front of the ring of a live capture. Two tables have the pairs that were let through lately,
+each with its window. A place that several pairs share has the last ones, so a collision lets a repeat through and never
 drops a pair that is new: counting stays exact.
 
     IPv4: two places for an index; a place has what the index does not tell of a pair (a bijection), and the window
