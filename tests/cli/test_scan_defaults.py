@@ -139,7 +139,7 @@ def test_counters_in_a_file(run: Run, tmp_path: Path) -> None:
     reasons = (
         "no_contact late stray repeated skipped_family unused truncated unsupported_link bad_rows same_ends filtered"
     )
-    others = "ipv6 rows windows_revised windows_incomplete skipped_records special_ends drops"
+    others = "ipv6 rows windows_revised windows_incomplete skipped_records special_ends drops repeats"
     assert counters == dict.fromkeys(others.split(), 0) | {
         "packets": 42,
         "ipv4": 41,

@@ -119,7 +119,7 @@ class RunTotals(NamedTuple):
             "windows_revised": counters.revised,
             "windows_incomplete": counters.unrevised,
             "not_counted": _named(counters, *REASONS),
-            **_named(counters, "skipped_records", "special_ends", "truncated_files", "drops"),
+            **_named(counters, "skipped_records", "special_ends", "truncated_files", "drops", "repeats"),
             **({"exports": counters.exports} if counters.exports else {}),
             "warnings": counters.warnings,
             "seconds": round(self.seconds, 3),
@@ -187,8 +187,9 @@ def noun_of(counters: Counters) -> str:
 
 
 def _packets(counters: Counters) -> str:
-    skipped = counters.skipped_records
+    skipped, repeats = counters.skipped_records, counters.repeats
     others = f" ({counted(skipped, 'other record')} skipped)" if skipped else ""
+    others += f" ({counted(repeats, 'repeat')} stopped in the kernel)" if repeats else ""
     return counted(counters.packets, noun_of(counters)) + others
 
 

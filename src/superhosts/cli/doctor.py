@@ -249,6 +249,7 @@ def same_content(left: Cube, right: Cube) -> bool:
 
 def _capturing() -> Answer:
     """Open a packet socket as a live capture does; nothing is captured."""
+    from superhosts.sources.kernelfilter import Repeats
     from superhosts.sources.livecapture import INSTALL, interface_names, load_libpcap, open_socket
 
     try:
@@ -256,7 +257,12 @@ def _capturing() -> Answer:
     except InputError as error:
         return MISSING, f"live captures (live:eth0): {error.message}"
     pcap = f"--filter needs libpcap: {INSTALL}" if load_libpcap() is None else "libpcap is there for --filter"
-    return OK, f"live:NAME works for {', '.join(interface_names())}; {pcap}"
+    try:
+        Repeats(0, 1).close()
+        repeats = "repeats of pairs end in the kernel"
+    except OSError as error:
+        repeats = f"repeats of pairs do not end in the kernel, which CAP_BPF would do: {error.strerror}"
+    return OK, f"live:NAME works for {', '.join(interface_names())}; {repeats}; {pcap}"
 
 
 CHECKS: dict[str, Callable[[], Answer]] = {

@@ -316,7 +316,7 @@ class Scan:
         for source in self.sources if self._interleaver is None else self._interleaver.begun():
             total.add(source.counters)
         if self._stopping:
-            total.unused = total.ipv4 + total.ipv6 - self._taken
+            total.unused = total.ipv4 + total.ipv6 - total.repeats - self._taken
         total.pairs = self._builder.pairs
         total.add(self._builder.network.counters)
         # Packets of which it is not known whether they open or answer do neither.

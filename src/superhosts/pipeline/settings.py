@@ -267,7 +267,9 @@ class Settings:
     @property
     def wants(self) -> Wants:
         details = self.has_contacts or self.lens.needs_details or self.evidence
-        return Wants(details=details, tunnels=self.tunnels)
+        pane = 0 if self.window == "all" else parse_duration(self.slide or self.window)
+        once = None if details or self.tunnels != "outer" else pane
+        return Wants(details=details, tunnels=self.tunnels, once_within=once)
 
     @property
     def sampling(self) -> Sampling | None:

@@ -91,6 +91,7 @@ class SourceCounters:
     exports: list[dict[str, Any]] = field(default_factory=list)  # of an input of flow exports: its status
     truncated_files: int = 0  # inputs whose end is missing
     drops: int = 0  # packets that a live capture has lost; they are none of the packets read
+    repeats: int = 0  # those of the packets that the kernel dropped, because their pair came before
     warnings: list[str] = field(default_factory=list)  # for the user; only the last few if `on_warning` takes them
 
     def __post_init__(self) -> None:
@@ -167,6 +168,7 @@ class Wants(NamedTuple):
     threads: int | None = None  # that may read it; None: one for each CPU
     one_window: bool = False  # all packets are one window: they need no time
     first_only: bool = False  # the first packets alone, to know when an input begins
+    once_within: int | None = None  # ns of windows in which a pair has to come once (0: of all time); None: each packet
 
 
 PLAIN = Wants()

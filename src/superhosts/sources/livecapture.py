@@ -11,6 +11,8 @@ protocol that it found. The kernel has taken off the outermost VLAN tag, which a
 Numbers in the ring are the kernel's, and yet they are checked like those of a file: nothing is read outside the block.
 All numbers are little-endian, as numba supports no other machines.
 
+Where nobody wants each packet, the kernel drops those whose pair came before in the same window (`kernelfilter.py`).
+
 A name of several interfaces, or of several readers, opens several sources, each with a ring and a thread of its own.
 
 An interface that goes down, or vanishes, does not end the run: a warning says so, and the capture goes on when the
@@ -53,6 +55,7 @@ from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
 from superhosts.sources.frames.links import ETHERNET, NOTHING, RAW, UNSUPPORTED, Bytes, byte, half, little, little_half
+from superhosts.sources.kernelfilter import LEAST_SPAN, Repeats
 from superhosts.sources.walk import ENDLESS, MORE, PACKET, SKIP, make_walk
 
 # Numbers of linux/if_packet.h: options of packet sockets, and the layout of a TPACKET_V3 ring.
@@ -251,7 +254,14 @@ def open_socket(name: str, *, cooked: bool = False) -> socket.socket:
 
 class Ring:
     def __init__(
-        self, name: str, index: int, capturing: Capturing, program: bytes, *, cooked: bool, fanout: Fanout | None
+        self,
+        name: str,
+        index: int,
+        capturing: Capturing,
+        program: bytes | Repeats,
+        *,
+        cooked: bool,
+        fanout: Fanout | None,
     ) -> None:
         """Open it for an interface by its number; 0: for all of them."""
         block = min(BLOCK_BYTES, max(capturing.ring // LEAST_BLOCKS // mmap.PAGESIZE, 1) * mmap.PAGESIZE)
@@ -270,7 +280,7 @@ class Ring:
         self._poll = select.poll()
         self._poll.register(self.socket, select.POLLIN | select.POLLERR)
 
-    def _open(self, index: int, program: bytes, fanout: Fanout | None, *, promisc: bool) -> None:
+    def _open(self, index: int, program: bytes | Repeats, fanout: Fanout | None, *, promisc: bool) -> None:
         """Set everything up before the first packet is let through, and map the ring last."""
         own, layout = self.socket, self.layout
         own.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V3)
@@ -284,7 +294,10 @@ class Ring:
             own.setsockopt(SOL_PACKET, PACKET_ADD_MEMBERSHIP, member)
         if fanout is not None:
             fanout.join(own, index)
-        attach(own, program)
+        if isinstance(program, bytes):
+            attach(own, program)
+        else:
+            program.attach(own)
         self._map = mmap.mmap(own.fileno(), layout.block_bytes * layout.blocks, mmap.MAP_SHARED)
 
     def wait(self, seconds: float) -> bool:
@@ -388,7 +401,7 @@ RING, SNAP, TUNNEL_SNAP = "64MiB", 128, 256
 LEAST_RING, MOST_RING = 256 << 10, 4 << 30
 LEAST_SNAP, MOST_SNAP = 64, 65_535
 MOST_READERS = 64
-WORDS = ("ring", "snap", "readers", "promisc")
+WORDS = ("ring", "snap", "readers", "promisc", "repeats")
 
 
 @dataclass(frozen=True)
@@ -398,6 +411,7 @@ class Capturing:
     snap: int | None = None  # bytes of each packet; None: enough for headers
     readers: int = 1  # of each interface
     promisc: bool = True  # also packets that are not for this machine
+    repeats: bool = False  # each packet, also where its pair is known
 
 
 def parse_name(text: str) -> Capturing:
@@ -408,18 +422,20 @@ def parse_name(text: str) -> Capturing:
     if ANY in interfaces and len(interfaces) > 1:
         raise UsageError(f"{printable(text)}: any is all interfaces; name it alone")
     words = words_of(text, query, WORDS)
-    ring, promisc = words.get("ring", RING), words.get("promisc", "yes")
+    ring = words.get("ring", RING)
     try:
         size = parse_size(ring)
     except SuperhostsError as error:
         raise UsageError(f"{printable(text)}: ring={ring}: {error}") from None
     if not LEAST_RING <= size <= MOST_RING:
         raise UsageError(f"{printable(text)}: ring={ring}: from 256KiB to 4GiB")
-    if promisc not in ("yes", "no"):
-        raise UsageError(f"{printable(text)}: promisc={promisc}: yes or no")
+    promisc, repeats = words.get("promisc", "yes"), words.get("repeats", "no")
+    for word, value in (("promisc", promisc), ("repeats", repeats)):
+        if value not in ("yes", "no"):
+            raise UsageError(f"{printable(text)}: {word}={value}: yes or no")
     snap = whole_number(text, "snap", words["snap"], LEAST_SNAP, MOST_SNAP) if "snap" in words else None
     readers = whole_number(text, "readers", words.get("readers", "1"), 1, MOST_READERS)
-    return Capturing(interfaces, size, snap, readers, promisc == "yes")
+    return Capturing(interfaces, size, snap, readers, promisc == "yes", repeats == "yes")
 
 
 MOST_NOTES = 4096  # of losses
@@ -480,6 +496,8 @@ class LiveSource(Source):
         self._interface, self._capturing, self._fanout = interface, capturing, fanout
         self._filter: str | None = None
         self._ring: Ring | None = None
+        self._repeats: Repeats | None = None
+        self._repeated = (0, 0)  # packets of IPv4 and IPv6 that it has dropped
         self._bound = 0  # the number of the interface
         self._trouble = ""  # what is wrong with the interface, as it was said
         self._looked = 0.0
@@ -502,8 +520,7 @@ class LiveSource(Source):
             yield from self._rest()
         finally:
             self._waits = True
-            if self._ring is not None:
-                self._ring.close()
+            self._close()
 
     def lost(self, start: int, end: int) -> int | None:
         return self._losses.between(start, end)
@@ -535,16 +552,45 @@ class LiveSource(Source):
             raise InputError("the interface has vanished", file=self.name)
         # One filter has to fit all interfaces: then the kernel is to leave out link-layer headers.
         cooked = bool(self._filter) and self._interface == ANY
-        program = self._program()
+        program = self._drop_repeats() or self._program()
         self._ring = Ring(self.name, index, self._capturing, program, cooked=cooked, fanout=self._fanout)
         self._bound = index
         self._place[:] = 0
         if index and not is_up(self._interface):
             self._check_interface()
 
+    def _close(self) -> None:
+        if self._repeats is not None:
+            self._count_repeats(self._repeats)
+            self._repeats.close()
+        if self._ring is not None:
+            self._ring.close()
+        self._repeats, self._repeated = None, (0, 0)
+
+    @property
+    def _snap(self) -> int:
+        return self._capturing.snap or (SNAP if self.wants.tunnels == "outer" else TUNNEL_SNAP)
+
+    def _drop_repeats(self) -> Repeats | None:
+        """Return the program that drops repeats; None: each packet is wanted, or it may not be"""
+        span = self.wants.once_within
+        if span is not None and not self._capturing.repeats and not self._filter and not 0 < span < LEAST_SPAN:
+            with contextlib.suppress(OSError):
+                self._repeats = Repeats(span, self._snap)
+        return self._repeats
+
+    def _count_repeats(self, repeats: Repeats) -> None:
+        dropped = repeats.dropped()
+        narrow, wide = (now - before for now, before in zip(dropped, self._repeated, strict=True))
+        self._repeated, counters = dropped, self.counters
+        counters.ipv4 += narrow
+        counters.ipv6 += wide
+        counters.packets += narrow + wide
+        counters.repeats += narrow + wide
+
     def _program(self) -> bytes:
         """Return the program that cuts packets behind their headers, and drops those that the filter drops."""
-        size = self._capturing.snap or (SNAP if self.wants.tunnels == "outer" else TUNNEL_SNAP)
+        size = self._snap
         if not self._filter:
             return accept(size)
         plain = self._interface != ANY and has_ethernet_headers(self._interface)
@@ -585,6 +631,9 @@ class LiveSource(Source):
         with measured("walk") as work:
             self._walk(ring.bytes, ring.words, ring.layout)
             work.amount += int(self._tally[frames.PACKETS])
+        if self._repeats is not None:
+            self._count_repeats(self._repeats)
+            self._repeats.tell()
         self._note_drops(ring)
         if not self._tally[frames.PACKETS]:
             return ()
@@ -602,6 +651,8 @@ class LiveSource(Source):
         if not drops:
             return
         when = int(self._tally[frames.TIME]) if self._tally[frames.PACKETS] else time.time_ns()
+        if self._repeats is not None:
+            self._repeats.forget()  # what it let through may be among them
         if not self.counters.drops:
             self.counters.warn(f"{self.name}: packets are dropped, because the ring is full; {ADVICE}")
         self.counters.drops += drops
@@ -613,8 +664,7 @@ class LiveSource(Source):
         index = index_of(self._interface)
         trouble = "has vanished" if index is None else "is down" if not is_up(self._interface) else ""
         if index is not None and index != self._bound:
-            assert self._ring is not None
-            self._ring.close()
+            self._close()
             self._open()
         if trouble and trouble != self._trouble:
             self.counters.warn(f"{self.name}: the interface {trouble}; the capture goes on when it is up again")
