@@ -13,6 +13,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from superhosts.core.hashing import MASK32, MASK64, fold, pair_hash
 from superhosts.detectors.cube.addressing import (
@@ -303,6 +304,23 @@ def make_verify(geometry: Geometry, launch: Launch) -> tuple[Kernel, int]:
     return kernel(verify), threads
 
 
+@compiled
+def unpack_rows(rows: NDArray[np.uint64], giants: bool) -> tuple[Words, Counts]:
+    """Return the mangled hosts in the rows of an answer, and their zero counts, those of giant columns last.
+
+    In one pass: with NumPy, 3,700 hosts take 0.1 ms more, a third of a restore.
+    """
+    count, numbers = rows.shape[0], rows.shape[1] - 2
+    hosts, counts = np.empty((count, 2), np.uint64), np.empty((count, numbers * (1 + giants)), np.int32)
+    for row in range(count):
+        hosts[row, 0], hosts[row, 1] = rows[row, 0], rows[row, 1]
+        for i in range(numbers):
+            counts[row, i] = np.int32(rows[row, 2 + i] & np.uint64(0xFFFFFFFF))
+            if giants:
+                counts[row, numbers + i] = np.int32(rows[row, 2 + i] >> np.uint64(32))
+    return hosts, counts
+
+
 VERIFY_BLOCKS = 32  # blocks per multiprocessor
 
 
@@ -377,11 +395,7 @@ class CudaCube(CudaEngine):
         self._start(verify, (VERIFY_BLOCKS * self.launch.multiprocessors, threads), stream, arguments)
 
     def _unpack(self, rows: Words) -> tuple[Words, Counts]:
-        """Return the mangled hosts in the rows of an answer, and their zero counts, those of giant columns last."""
-        halves = rows[:, 2:].copy().view(np.int32)
-        return rows[:, :2].copy(), np.hstack((halves[:, ::2], halves[:, 1::2])) if self.geometry.giants else halves[
-            :, ::2
-        ]
+        return unpack_rows(rows, self.geometry.giants > 0)
 
     @on_gpu
     def measure(self, mangled: Words) -> Counts:
