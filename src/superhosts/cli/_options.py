@@ -107,6 +107,7 @@ IPV6_PREFIX = setting("BITS", defaults.IPV6_PREFIX, offers=("48", "56", "64", "1
     counts /64 prefixes, 128 full addresses.""")
 JSON = flag().about("Write results to standard output as JSON Lines.")
 JSON_OBJECT = JSON.about("Write results to standard output as one line of JSON.")
+KEEP = opt("DURATION", shown="for ever", offers=("7d", "30d", "90d", "365d")).about("How long sketches are kept.")
 KEY_FILE = opt("FILE", offers=("public",)).about("""File with the secret key, or public for the key that everybody
     knows. Without it SUPERHOSTS_KEY counts, else your own key, which is made when it is first needed (superhosts key
     show).""")
