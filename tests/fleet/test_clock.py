@@ -277,7 +277,7 @@ def test_saved_sketches_of_this_site_are_removed_by_age_and_nothing_else(tmp_pat
     }
     saved(folder, {**new, **old, **dict.fromkeys(others, 99 * DAY)}, clock.begin)
     kept = SavedFolder(folder, "local", 30 * DAY, said.append, clock.source)
-    assert [kept.sweep() for _ in range(3)] == [1, 1, 0]  # a day each time
+    assert [kept.sweep_if_believed() for _ in range(3)] == [1, 1, 0]  # a day each time
     assert names(folder) == sorted([*new, *others])
     assert said[0] == (
         f"--save {folder}: 1 sketch of 20261001 removed: older than 30 days; those of 1 more day go at the next looks"
@@ -290,27 +290,27 @@ def test_a_watch_with_a_clock_far_ahead_waits_and_believes_it_in_the_end(tmp_pat
     clock, said, folder, name = SteadyTime(), list[str](), tmp_path / "saved", "20261001T120000Z-5m-local.cube"
     saved(folder, {name: DAY}, clock.begin)
     kept = SavedFolder(folder, "local", 30 * DAY, said.append, clock.source)
-    assert kept.sweep() == 0
+    assert kept.sweep_if_believed() == 0
     clock.ahead = 400 * DAY
     for clock.gone in (60.0, 0.9 * DAY):
-        assert (kept.sweep(), names(folder)) == (0, [name])
+        assert (kept.sweep_if_believed(), names(folder)) == (0, [name])
     assert len(said) == 1
     assert said[0].startswith("CLOCK IN DOUBT: it shows ")
     assert "nothing is removed by age for the next 24.0 h, so set the clock if it is wrong; if it is" in said[0]
     assert said[0].endswith(f"touch {folder}/.clock")
     again = SavedFolder(folder, "local", 30 * DAY, said.append, clock.source)  # a restart begins to wait anew
-    assert (again.sweep(), len(said)) == (0, 2)
+    assert (again.sweep_if_believed(), len(said)) == (0, 2)
     clock.gone = 2 * DAY
-    assert (again.sweep(), names(folder)) == (1, [])
+    assert (again.sweep_if_believed(), names(folder)) == (1, [])
 
 
 def test_a_watch_that_was_off_for_some_days_removes_at_once(tmp_path: Path) -> None:
     clock, said, folder, name = SteadyTime(), list[str](), tmp_path / "saved", "20261001T120000Z-5m-local.cube"
     saved(folder, {name: 29 * DAY}, clock.begin)
     saved(folder, {"20261101T120000Z-5m-local.cube": 0.0}, clock.begin)
-    assert SavedFolder(folder, "local", 30 * DAY, said.append, clock.source).sweep() == 0
+    assert SavedFolder(folder, "local", 30 * DAY, said.append, clock.source).sweep_if_believed() == 0
     clock.ahead = 2.5 * DAY
-    assert SavedFolder(folder, "local", 30 * DAY, said.append, clock.source).sweep() == 1
+    assert SavedFolder(folder, "local", 30 * DAY, said.append, clock.source).sweep_if_believed() == 1
     assert not any("DOUBT" in line for line in said)
 
 
@@ -320,7 +320,7 @@ def test_a_clock_that_is_set_right_is_believed_at_once(tmp_path: Path) -> None:
     saved(folder, {name: 31 * DAY, "20261101T120000Z-5m-local.cube": 0.0}, clock.begin)
     clock.ahead = -clock.begin
     kept = SavedFolder(folder, "local", 30 * DAY, said.append, clock.source)
-    assert (kept.sweep(), "CLOCK IN DOUBT: it shows 1970" in said[0]) == (0, True)
+    assert (kept.sweep_if_believed(), "CLOCK IN DOUBT: it shows 1970" in said[0]) == (0, True)
     clock.ahead = 0.0
-    assert kept.sweep() == 1
+    assert kept.sweep_if_believed() == 1
     assert names(folder) == ["20261101T120000Z-5m-local.cube"]

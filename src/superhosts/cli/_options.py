@@ -351,6 +351,12 @@ class DashboardOptions(Options, panel="Dashboard"):
     web_token_file: Path | None = setting(
         "FILE", shown="at an address that others reach, a new token, which is told at the start; elsewhere none"
     ).about("File with the token that the dashboard asks for, at least 16 characters; made if it is not there.")
+    web_viewer_token_file: Path | None = setting("FILE").about("""File with a second token, for people who may look and
+        not change anything; made if it is not there. Then the dashboard also asks for the first one everywhere.""")
+    web_cert: Path | None = setting("FILE").about("""Certificate of the dashboard, with its chain, in PEM: it is shown
+        over HTTPS. SIGHUP reloads it.""")
+    web_key: Path | None = setting("FILE", shown="in the file of the certificate").about("""Private key of that
+        certificate.""")
     web_trust_proxy: list[str] = setting("LIST", []).about("""Names under which a reverse proxy shows the dashboard,
         like hub.example.org. The proxy asks people who they are: no token is asked for.""")
 

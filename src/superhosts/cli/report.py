@@ -14,6 +14,7 @@ from superhosts.cli._sketches import parse_time
 from superhosts.cli.usage.sketches import Report
 from superhosts.core.defaults import THRESHOLD
 from superhosts.core.files import output_errors, replaceable, replacing
+from superhosts.core.pairs import Window
 from superhosts.core.text import printable
 from superhosts.core.units import parse_duration
 from superhosts.detectors.arguments import check_threshold
@@ -24,9 +25,7 @@ from superhosts.output.registry import OutputOptions, wanted_addresses
 from superhosts.output.senders import PermanentError, TemporaryError, masked
 from superhosts.output.senders.mail import Mail
 from superhosts.ui.folder import SketchFolder
-from superhosts.ui.period import Period, page, text
-
-PAUSES = (2.0, 10.0, 30.0)  # seconds between two attempts to send a mail
+from superhosts.ui.period import Period, look_at, page, text
 
 
 def report(options: Report) -> None:
@@ -38,10 +37,9 @@ def report(options: Report) -> None:
     end = parse_time("until", options.until) or time.time_ns()
     errors, names, progress = ReportedErrors(), naming_of(options), Progress("windows")
     with progress:
-        period = Period.of(
+        period = look_at(
             SketchFolder(options.folder, given_key(options.key_file)),
-            end - parse_duration(options.last),
-            end,
+            Window(end - parse_duration(options.last), end),
             threshold,
             annotate=Annotator(names, tell).annotated if names else lambda rows: rows,
             on_error=errors.add,
@@ -52,7 +50,11 @@ def report(options: Report) -> None:
     html = page(period)
     for place in places:
         try:
-            _send(place, period, html) if isinstance(place, Mail) else _write(place, html)
+            if isinstance(place, Mail):
+                _send(place, period, html)
+                continue
+            with output_errors(place), replacing(replaceable(place)) as temporary:
+                temporary.write_text(html, encoding="utf-8")
         except OutputError as error:  # The other places get it all the same.
             errors.add(error)
     fail_with(errors.found)
@@ -78,22 +80,12 @@ def _places(addresses: list[str]) -> list[Path | Mail]:
     return found
 
 
-def _write(path: Path, html: str) -> None:
-    with output_errors(path), replacing(replaceable(path)) as temporary:
-        temporary.write_text(html, encoding="utf-8")
-
-
 def _send(mail: Mail, period: Period, html: str) -> None:
-    """Send the report, as text with the page attached."""
+    """Send the report, as text with the page attached. Raise OutputError if that is not possible."""
     where = f" at {', '.join(period.sites)}" if period.sites else ""
     message = mail.message_of(printable(f"{period.headline}{where}"), text(period))
     message.add_attachment(html, subtype="html", filename="superhosts.html")
-    for pause in (*PAUSES, None):
-        try:
-            mail.send(message)
-        except (TemporaryError, PermanentError) as error:
-            if pause is None or isinstance(error, PermanentError):
-                raise OutputError(f"{mail.address.shown}: the report is NOT SENT: {error}") from None
-            time.sleep(pause)
-        else:
-            return
+    try:
+        mail.send(message)
+    except (TemporaryError, PermanentError) as error:
+        raise OutputError(f"{mail.address.shown}: the report is NOT SENT: {error}") from None

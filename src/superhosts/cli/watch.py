@@ -55,6 +55,7 @@ def watch(options: Watch) -> None:
     dashboard.show(monitor, options, title, outputs, lambda: settings if run is None else run.settings, options.save)
     reloads = Reloads(monitor.manager)
     reloads.add("--output", outputs.reopen)
+    dashboard.add_to(reloads)
 
     def take(now: Watch) -> None:
         assert run is not None  # it takes a step of the run to come here

@@ -15,7 +15,7 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -51,14 +51,17 @@ _OWN = re.compile(
 LEFTOVER = 600.0  # age in seconds of a temporary file that no running program can be writing
 
 
-class Expiry:
-    """Removes the files of windows that were written more than `keep` seconds ago; `own` yields all that may go."""
+class Expiring:
+    """A folder from which the files of windows go that were written more than `keep` seconds ago; others never go."""
 
-    def __init__(
-        self, folder: Path, name: str, keep: float, own: Callable[[], Iterable[tuple[Path, Window]]], say: Say
-    ) -> None:
-        self._folder, self._name, self._keep, self._own, self._say = folder, name, keep, own, say
+    def __init__(self, folder: Path, name: str, keep: float, say: Say) -> None:
+        self.folder, self.keep = folder, keep
+        self._name, self._say = name, say  # as the log calls it
         self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
+
+    def _own_files(self) -> Iterable[tuple[Path, Window]]:
+        """Return all files that this program has made there, with their windows."""
+        raise NotImplementedError
 
     def sweep(self, now: float) -> int:
         """Remove files that are too old at a given time, and what was left half written; return how many sketches.
@@ -67,12 +70,12 @@ class Expiry:
         it. A day of which nothing can be removed is skipped.
         """
         days: dict[str, list[Path]] = {}
-        for path, window in self._own():
+        for path, window in self._own_files():
             if path.suffix == ".tmp":
                 with contextlib.suppress(OSError):
                     if path.stat().st_mtime < now - LEFTOVER:
                         path.unlink()
-            elif age_of(_written(path), window.end, now) > self._keep:
+            elif age_of(_written(path), window.end, now) > self.keep:
                 days.setdefault(compact_time(window.start)[:8], []).append(path)
         for number, day in enumerate(sorted(days)):
             removed = self._remove(day, days[day])
@@ -81,7 +84,7 @@ class Expiry:
             gone, later = sum(path.suffix == ".cube" for path in removed), len(days) - number - 1
             rest = f"; those of {counted(later, 'more day')} go at the next looks" if later else ""
             text = f"{counted(gone, 'sketch', 'sketches')} of {day} removed"
-            self._say(f"{self._name}: {text}: older than {self._keep / 86400:.3g} days{rest}")
+            self._say(f"{self._name}: {text}: older than {self.keep / 86400:.3g} days{rest}")
             return gone
         return 0
 
@@ -100,7 +103,7 @@ class Expiry:
                 pass
             except OSError as error:
                 stuck.append(f"{printable(path)}: {error.strerror or error}")
-        for folder in {path.parent for path in files} - {self._folder}:
+        for folder in {path.parent for path in files} - {self.folder}:
             with contextlib.suppress(OSError):  # not empty yet
                 folder.rmdir()
         if stuck and day not in self._stuck_days:
@@ -113,55 +116,53 @@ class Expiry:
 SWEEP = 600.0  # seconds between two looks at a folder of --save
 
 
-class SavedFolder:
-    """The sketches that a watch saves, each kept for `keep` seconds after it was written (`--keep`).
+class SavedFolder(Expiring):
+    """The sketches that a watch saves, and what it was writing when it was killed (`--keep`).
 
     No sites vouch for the clock. So one that is off by more than a tenth of `keep` is believed only after some time, in
     which an operator can set it right.
     """
 
     def __init__(self, folder: Path, site: str, keep: float, say: Say, times: TimeSource = THIS_MACHINE) -> None:
-        self._folder, self._say, self._times = folder, say, times
-        self._name = re.compile(rf"\.?({WINDOW_NAME.pattern})-{re.escape(site)}\.cube(?:\.[0-9]+-[0-9]+\.tmp)?")
-        self._expiry = Expiry(folder, f"--save {folder}", keep, self._own_files, say)
-        self._every = min(SWEEP, keep)
+        super().__init__(folder, f"--save {folder}", keep, say)
+        self._times = times
+        self._file = re.compile(rf"\.?({WINDOW_NAME.pattern})-{re.escape(site)}\.cube(?:\.[0-9]+-[0-9]+\.tmp)?")
         newest = max((_written(path) for path, _ in self._own_files()), default=0.0)
         patience, tolerance = min(keep / 10, 86400.0), max(keep / 10, TOLERANCE)
         self._clock = Clock(folder / ".clock", lambda: newest, say, times, tolerance=tolerance, patience=patience)
 
     def run(self, stop: threading.Event) -> None:
+        """Look for old files again and again."""
         while True:
             try:
-                self.sweep()
+                self.sweep_if_believed()
             except OSError as error:
-                text = f"--save {self._folder}: NOT REMOVED: {error.strerror or error}; retrying"
+                text = f"{self._name}: NOT REMOVED: {error.strerror or error}; retrying"
                 self._say(Notice(text, "not-removed", WARNING))
-            if stop.wait(self._every):
+            if stop.wait(min(SWEEP, self.keep)):
                 return
 
-    def sweep(self) -> int:
-        return self._expiry.sweep(self._times.wall()) if self._clock.is_believed({}) else 0
+    def sweep_if_believed(self) -> int:
+        return self.sweep(self._times.wall()) if self._clock.is_believed({}) else 0
 
     def _own_files(self) -> Iterator[tuple[Path, Window]]:
-        """Yield the files of this site that `--save` has made: sketches, and what it was writing when it was killed."""
-        for path in self._folder.glob("*"):
-            name = self._name.fullmatch(path.name)
+        for path in self.folder.glob("*"):
+            name = self._file.fullmatch(path.name)
             if name is None or path.name.startswith(".") != (path.suffix == ".tmp"):
                 continue
             if (window := parse_window_name(name[1])) is not None:
                 yield path, window
 
 
-class Archive:
+class Archive(Expiring):
     """A folder of sketches by day, each kept for `keep` seconds after it was written."""
 
     def __init__(
         self, folder: Path, *, keep: float, site: str, with_sites: bool, key: bytes | str | None, say: Say
     ) -> None:
-        self.folder, self.keep, self.with_sites = folder, keep, with_sites
-        self._site, self._key, self._say = site, key, say
+        super().__init__(folder, "archive", keep, say)
+        self._site, self._key, self.with_sites = site, key, with_sites
         self.quarantine = Quarantine(say)
-        self._expiry = Expiry(folder, "archive", keep, self._own_files, say)
         with os_errors(f"--archive {folder}: cannot be made"):
             make_folder(folder)
             if folder.stat().st_mode & 0o007:
@@ -253,10 +254,6 @@ class Archive:
     def newest(self) -> float:
         """Return when a sketch was last written here, in seconds since 1970; 0 if there is none."""
         return max((_written(path) for path in self.folder.glob("*/*.cube")), default=0.0)
-
-    def sweep(self, now: float) -> int:
-        """Remove sketches that are older than `keep` at a given time, but no files of others; return how many."""
-        return self._expiry.sweep(now)
 
     def _own_files(self) -> Iterator[tuple[Path, Window]]:
         """Yield all files that this archive has made (`_OWN`), with their windows."""

@@ -42,13 +42,12 @@ class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.Wanted
 
 
 class Report(common.NamesOptions):
-    """The folder is that of --save, or a hub's archive. A host is a super host in each window in which it has at least
-    --threshold peers. New are those that were none in as long a time before; risen, with half as many peers again by
-    the medians; persistent, in at least half of the windows; gone, those of the time before that are none now. The page
-    has figures, too, and needs no other file and no network.
+    """The folder is that of --save, or a hub's archive. New are super hosts that were none in as long a time before;
+    risen, with half as many peers again by the medians; persistent, in at least half of the windows; gone, those that
+    are none now. The page has figures, too, and needs no other file. Without --output, the report is text.
 
-    Without --output, the report is text on standard output. A window that cannot be read is left out, and the exit
-    status is 3. Large folders are asked for five minutes; then the report says how many windows it lacks.
+    A window that cannot be read is left out, and the exit status is 3. Large folders are asked for five minutes; then
+    the report says how many windows it lacks.
 
     Examples:
         superhosts report sketches
