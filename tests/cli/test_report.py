@@ -252,6 +252,7 @@ def test_places_that_cannot_be_are_refused_before_anything_is_read(run: Run, fol
     ended = run("report", tmp_path)
     assert (ended.status, "has no window in" in ended.err) == (3, True)
     assert run("report", folder, "--last", "soon").status == 2
+    assert "--last 4000d: at most ten years" in run("report", folder, "--last", "4000d").err
 
 
 def test_without_a_time_before_nothing_is_new(run: Run, tmp_path: Path) -> None:
@@ -332,8 +333,8 @@ def test_a_host_of_which_only_a_lower_bound_is_known_is_marked(tmp_path: Path) -
     sketch.parts[sh.Part(4)] = cube
     sketch.save(tmp_path / "a.cube")
     period = look_at(SketchFolder(tmp_path), HOUR, 100.0)
-    (host,) = (each for each in period.groups["persistent"] if each.host == "10.0.0.1")
-    assert (host.peak, host.saturated) == (182, True)
+    (host,) = (each for each in period.groups["persistent"] if each["host"] == "10.0.0.1")
+    assert (host["peak"], host["saturated"]) == (182, True)
     assert "≥ 182" in text(period)
     assert "≥ 182" in page(period)
 

@@ -304,12 +304,12 @@ def test_a_watch_with_a_clock_far_ahead_waits_and_believes_it_in_the_end(tmp_pat
     assert (again.sweep_if_believed(), names(folder)) == (1, [])
 
 
-def test_a_watch_that_was_off_for_some_days_removes_at_once(tmp_path: Path) -> None:
+def test_a_watch_that_was_off_for_a_night_removes_at_once(tmp_path: Path) -> None:
     clock, said, folder, name = SteadyTime(), list[str](), tmp_path / "saved", "20261001T120000Z-5m-local.cube"
-    saved(folder, {name: 29 * DAY}, clock.begin)
+    saved(folder, {name: 29.5 * DAY}, clock.begin)
     saved(folder, {"20261101T120000Z-5m-local.cube": 0.0}, clock.begin)
     assert SavedFolder(folder, "local", 30 * DAY, said.append, clock.source).sweep_if_believed() == 0
-    clock.ahead = 2.5 * DAY
+    clock.ahead = 0.9 * DAY
     assert SavedFolder(folder, "local", 30 * DAY, said.append, clock.source).sweep_if_believed() == 1
     assert not any("DOUBT" in line for line in said)
 

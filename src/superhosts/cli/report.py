@@ -16,6 +16,7 @@ from superhosts.core.defaults import THRESHOLD
 from superhosts.core.files import output_errors, replaceable, replacing
 from superhosts.core.pairs import Window
 from superhosts.core.text import printable
+from superhosts.core.times import DAY
 from superhosts.core.units import parse_duration
 from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import InputError, OutputError, UsageError
@@ -27,6 +28,8 @@ from superhosts.output.senders.mail import Mail
 from superhosts.ui.folder import SketchFolder
 from superhosts.ui.period import Period, look_at, page, text
 
+LONGEST = 3660 * DAY
+
 
 def report(options: Report) -> None:
     threshold = float(THRESHOLD) if options.threshold is None else options.threshold
@@ -34,12 +37,14 @@ def report(options: Report) -> None:
     places = _places(options.output)
     if not options.folder.is_dir():
         raise InputError("no folder of sketches is here", file=str(options.folder))
-    end = parse_time("until", options.until) or time.time_ns()
+    end, length = parse_time("until", options.until) or time.time_ns(), parse_duration(options.last)
+    if length > LONGEST:
+        raise UsageError(f"--last {options.last}: at most ten years")
     errors, names, progress = ReportedErrors(), naming_of(options), Progress("windows")
     with progress:
         period = look_at(
             SketchFolder(options.folder, given_key(options.key_file)),
-            Window(end - parse_duration(options.last), end),
+            Window(end - length, end),
             threshold,
             annotate=Annotator(names, tell).annotated if names else lambda rows: rows,
             on_error=errors.add,

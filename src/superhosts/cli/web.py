@@ -119,9 +119,7 @@ class Dashboard:
         self._options = options
         self._place = None if options.web is None else parse_place(options.web)
         if self._place is None:
-            check_no_conflict(
-                options, [name for name in declared(DashboardOptions) if name != "web"], "only with --web"
-            )
+            check_no_conflict(options, sorted(declared(DashboardOptions).keys() - {"web"}), "only with --web")
         else:
             check_installed("--web")
         for option, path in (("web-token-file", options.web_token_file), (VIEWERS, options.web_viewer_token_file)):

@@ -36,7 +36,7 @@ from superhosts.core.times import compact_time
 from superhosts.core.units import SECOND
 from superhosts.detectors.stored import Stored
 from superhosts.errors import MergeError, SketchFileError, UnreadableError
-from superhosts.fleet.clock import THIS_MACHINE, TOLERANCE, Clock, TimeSource, age_of
+from superhosts.fleet.clock import THIS_MACHINE, Clock, TimeSource, age_of
 from superhosts.fleet.link import Say
 from superhosts.fleet.names import WINDOW_NAME, SketchId, parse_window_name
 from superhosts.fleet.store import UNKNOWN, Issue, Quarantine
@@ -119,8 +119,8 @@ SWEEP = 600.0  # seconds between two looks at a folder of --save
 class SavedFolder(Expiring):
     """The sketches that a watch saves, and what it was writing when it was killed (`--keep`).
 
-    No sites vouch for the clock. So one that is off by more than a tenth of `keep` is believed only after some time, in
-    which an operator can set it right.
+    No sites vouch for the clock. So one that is far off is believed only after some time, in which an operator can set
+    it right.
     """
 
     def __init__(self, folder: Path, site: str, keep: float, say: Say, times: TimeSource = THIS_MACHINE) -> None:
@@ -128,8 +128,7 @@ class SavedFolder(Expiring):
         self._times = times
         self._file = re.compile(rf"\.?({WINDOW_NAME.pattern})-{re.escape(site)}\.cube(?:\.[0-9]+-[0-9]+\.tmp)?")
         newest = max((_written(path) for path, _ in self._own_files()), default=0.0)
-        patience, tolerance = min(keep / 10, 86400.0), max(keep / 10, TOLERANCE)
-        self._clock = Clock(folder / ".clock", lambda: newest, say, times, tolerance=tolerance, patience=patience)
+        self._clock = Clock(folder / ".clock", lambda: newest, say, times, patience=min(keep / 10, 86400.0))
 
     def run(self, stop: threading.Event) -> None:
         """Look for old files again and again."""

@@ -42,8 +42,7 @@ THIS_MACHINE = TimeSource()
 class Clock:
     """Judges this machine's clock. `newest` returns the modification time of the newest file, 0 if there is none.
 
-    `tolerance`: seconds that it may differ from what is expected. `patience`: seconds after which a clock in doubt is
-    believed all the same; None: never.
+    `patience`: seconds that it may be off, and after which it is believed all the same, if no sites can vouch for it.
     """
 
     def __init__(
@@ -52,13 +51,11 @@ class Clock:
         newest: Callable[[], float],
         say: Say,
         times: TimeSource = THIS_MACHINE,
-        *,
-        tolerance: float = TOLERANCE,
         patience: float | None = None,
     ) -> None:
         self.doubt: str | None = None  # why the clock is not trusted
         self._times, self._record, self._say = times, record, say
-        self._tolerance, self._patience = tolerance, patience
+        self._tolerance, self._patience = max(TOLERANCE, patience or 0.0), patience
         recorded = self._recorded()
         self._believed = recorded or newest() or times.wall()
         self._steady = self._doubted = times.steady()

@@ -13,7 +13,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -46,26 +46,6 @@ NUMBERS = ("peers", "largest", "before", "change", "windows")  # columns
 Points = list[tuple[Window, int]]
 
 
-@dataclass(frozen=True)
-class HostPeriod:
-    """A host in the windows in which it was a super host. If it is gone, `peak`, `first` and `last` are of before."""
-
-    host: str
-    side: str
-    direction: str
-    name: str
-    pattern: str
-    windows: int
-    peers: int | None  # the median; None: it is gone
-    peak: int
-    saturated: bool  # `peak` is a lower bound
-    first: str
-    last: str
-    windows_before: int
-    peers_before: int | None
-    change: float | None  # of the median: 0.5 is half as many peers again
-
-
 class _Seen:
     """The windows of a host, by their numbers, with its peers there, below zero if they are a lower bound."""
 
@@ -93,7 +73,7 @@ class Period:
     windows: int = 0  # that were asked
     windows_before: int = 0
     sites: list[str] = field(default_factory=list)
-    groups: dict[str, list[HostPeriod]] = field(default_factory=lambda: {name: [] for name in GROUPS})
+    groups: dict[str, list[Row]] = field(default_factory=lambda: {name: [] for name in GROUPS})
     notes: list[str] = field(default_factory=list)
     per_window: Points = field(default_factory=list)  # super hosts
     largest: list[tuple[str, Points]] = field(default_factory=list)  # peers of the largest hosts
@@ -182,8 +162,7 @@ def look_at(
     period.notes = [note for note, is_so in notes.items() if is_so]
     _sort(period, seen, windows, begin)
     for hosts in period.groups.values():
-        named = annotate([asdict(each) for each in hosts[:SHOWN]])
-        hosts[:SHOWN] = [replace(each, name=host_name(row)) for each, row in zip(hosts, named, strict=False)]
+        hosts[:SHOWN] = annotate(hosts[:SHOWN])
     return period
 
 
@@ -195,34 +174,30 @@ def _sort(period: Period, seen: dict[tuple[str, str, str], _Seen], windows: list
             continue
         usual, old = _median(now), _median(before)
         there, peak = now or before, max((peers for _, peers in now or before), key=abs)
-        found = HostPeriod(
-            *key,
-            name=host_name(each.row),
-            pattern=str(each.row.get("pattern") or ""),
-            windows=len(now),
-            peers=usual,
-            peak=abs(peak),
-            saturated=peak < 0,
-            first=iso_time(windows[there[0][0]].start),
-            last=iso_time(windows[there[-1][0]].end),
-            windows_before=len(before),
-            peers_before=old,
-            change=None if usual is None or not old else usual / old - 1,
-        )
+        found: Row = {
+            **dict(zip(("host", "side", "direction"), key, strict=True)),
+            "pattern": str(each.row.get("pattern") or ""),
+            "windows": len(now),
+            "peers": usual,  # the median; None: it is gone, so the peak and the times are those of before
+            "peak": abs(peak),
+            "saturated": peak < 0,  # The peak is a lower bound.
+            "first": iso_time(windows[there[0][0]].start),
+            "last": iso_time(windows[there[-1][0]].end),
+            "windows_before": len(before),
+            "peers_before": old,
+            "change": None if usual is None or not old else usual / old - 1,  # 0.5: half as many peers again
+        }
         if not now:
             group = "gone"
         elif not before and period.windows_before:
             group = "new"
-        elif found.change is not None and found.change >= RISEN - 1:
+        elif usual and old and usual >= RISEN * old:
             group = "risen"
         else:
             group = "persistent" if 2 * len(now) >= period.windows else "other"
         period.groups[group].append(found)
-    for name, hosts in period.groups.items():
-        first: Callable[[HostPeriod], float] = {
-            "risen": lambda each: each.change or 0.0, "persistent": lambda each: each.windows
-        }.get(name, lambda _: 0.0)  # fmt: skip
-        hosts.sort(key=lambda each: (-first(each), -each.peak, each.host))
+    for hosts in period.groups.values():
+        hosts.sort(key=lambda each: (-each["peak"], each["host"]))
     series = {key: points for key, each in seen.items() if (points := each.points(begin, len(windows), 0.0))}
     largest = sorted(series, key=lambda key: -max(abs(peers) for _, peers in series[key]))[:LINES]
     is_same = len({key[1:] for key in largest}) < 2
@@ -235,24 +210,24 @@ def _median(points: Sequence[tuple[int, int]]) -> int | None:
     return round(statistics.median(abs(peers) for _, peers in points)) if points else None
 
 
-def _table(period: Period, hosts: Sequence[HostPeriod]) -> tuple[list[str], list[list[str]]]:
+def _table(period: Period, hosts: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Return the titles and cells of a table, without columns that say nothing."""
-    varying = {name for name in ("side", "direction") if len({getattr(each, name) for each in hosts}) > 1}
+    varying = [name for name in ("side", "direction") if len({each[name] for each in hosts}) > 1]
     cells = [
         {
-            "host": each.host,
-            "name": each.name,
-            **{name: getattr(each, name) for name in ("side", "direction") if name in varying},
-            "peers": "" if each.peers is None else f"{each.peers:,}",
-            "largest": at_least(None if each.saturated else each.peak, each.peak),
-            "before": "" if each.peers_before is None else f"{each.peers_before:,}",
-            "change": "" if each.change is None else f"{100 * each.change:+,.0f} %",
-            "windows": f"{each.windows:,} of {period.windows:,}"
-            if each.windows
-            else f"{each.windows_before:,} of {period.windows_before:,}",
-            "first": _clock(each.first),
-            "last": _clock(each.last),
-            "pattern": each.pattern,
+            "host": each["host"],
+            "name": host_name(each),
+            **{name: each[name] for name in varying},
+            "peers": "" if each["peers"] is None else f"{each['peers']:,}",
+            "largest": at_least(None if each["saturated"] else each["peak"], each["peak"]),
+            "before": "" if each["peers_before"] is None else f"{each['peers_before']:,}",
+            "change": "" if each["change"] is None else f"{100 * each['change']:+,.0f} %",
+            "windows": f"{each['windows']:,} of {period.windows:,}"
+            if each["windows"]
+            else f"{each['windows_before']:,} of {period.windows_before:,}",
+            "first": _clock(each["first"]),
+            "last": _clock(each["last"]),
+            "pattern": each["pattern"],
         }
         for each in hosts[:SHOWN]
     ]
@@ -301,7 +276,7 @@ def page(period: Period) -> str:
     )
 
 
-def _section(period: Period, name: str, hosts: Sequence[HostPeriod]) -> str:
+def _section(period: Period, name: str, hosts: Sequence[Row]) -> str:
     head = f'<section id="{name}"><h2>{name.capitalize()} ({len(hosts):,})</h2>\n<p>{GROUPS[name].capitalize()}'
     if not hosts:
         return f"{head}: none.</p></section>\n"
@@ -330,10 +305,8 @@ def _figure(title: str, span: Window, series: Sequence[Points], labels: Sequence
     step = next(each for each in ROUND if each * 4 >= high)
     ticks = list(range(0, high + step, step))
     if labels:
-        first, last = (
-            max(each for each in ROUND if each <= low),
-            next(each for each in ROUND if each > max(low, high - 1)),
-        )
+        first = max(each for each in ROUND if each <= low)
+        last = next(each for each in ROUND if each > max(low, high - 1))
         ticks = [each for each in ROUND if first <= each <= last]
         ticks = ticks if len(ticks) <= 7 else [each for each in ticks if str(each)[0] == "1" or each in (first, last)]
 

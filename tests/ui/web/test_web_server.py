@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import hashlib
+import hmac
 import http.client
 import json
 import socket
@@ -682,7 +684,7 @@ def test_the_cookie_of_a_viewer_is_another_and_is_no_more_than_the_token(two: We
 
 def test_tokens_that_are_not_there_open_nothing(locked: WebServer) -> None:
     """An empty token is not that of viewers, whom this dashboard does not have."""
-    empty = locked.access.cookie_value("viewer token")
+    empty = hmac.new(b"", b"superhosts cookie", hashlib.sha256).hexdigest()
     assert ask(locked, "/api/summary", Cookie=f"{locked.access.cookie}={empty}").status == 401
     assert ask(locked, "/api/summary", Authorization="Bearer ").status == 401
 
@@ -711,7 +713,7 @@ def test_a_trusted_proxy_says_for_whom_a_change_is(shown: Shown) -> None:
         headers = {"Host": "hub.example.org", "X_Forwarded_For": "192.0.2.7", "X_Forwarded_User": "ann\x1b[31m"}
         assert ask(web, "/api/unmute", "POST", {"host": "10.9.0.0/16"}, **headers).status == 200
         (told,) = web.told  # type: ignore[attr-defined]
-    assert "(by anybody, address 127.0.0.1, user ann\\x1b[31m, forwarded for 192.0.2.7)" in told
+    assert "(by anybody, address 127.0.0.1, user ann\\x1b[31m, for 192.0.2.7)" in told
 
 
 # HTTPS
@@ -781,14 +783,6 @@ def test_clients_that_do_not_finish_their_handshake_shut_nobody_out(
         assert ask(web, "/api/summary").status == 200
         for client in silent:
             client.close()
-
-
-def test_slow_handshakes_are_cut(tmp_path: Path) -> None:
-    with serving(empty_view(), access={"certificate": certificate(tmp_path)}, reading=0.3) as web:
-        with socket.create_connection(web.place, timeout=60) as client:
-            client.sendall(b"\x16\x03\x01")
-            assert client.recv(1) == b""
-        assert ask(web, "/api/summary").status == 200
 
 
 def test_files_that_are_no_certificate_are_refused(tmp_path: Path) -> None:

@@ -57,18 +57,11 @@ class Report(common.NamesOptions):
     """
 
     folder: Path = arg("DIR").about("Folder of saved sketches, with all folders in it.")
-    last: str = opt("DURATION", "24h", check=parse_duration, offers=("24h", "7d", "30d")).about("""How long a time the
-        report is about.""")
-    until: str | None = opt(
-        "TIME", shown="now"
-    ).about("""The end of that time: 2026-11-14T12:00 (UTC), or 1h for an hour
-        ago.""")
+    last: str = opt("DURATION", "24h", check=parse_duration, offers=("24h", "7d", "30d")).about("The time to report.")
+    until: str | None = opt("TIME", shown="now").about("The end of that time: 2026-11-14T12:00 (UTC), or 1d.")
     threshold: float | None = common.THRESHOLD(default=None, shown=f"{defaults.THRESHOLD}")
-    output: list[str] = (
-        common.OUTPUT.about("""Write the page to FILE, which ends in .html and is replaced, or mail it to
-        smtp://HOST/?to=… (docs/guides/destinations.md); @FILE holds addresses with secrets. May be given several
-        times.""")
-    )
+    output: list[str] = common.OUTPUT.about("""Write the page to FILE.html, which is replaced, or mail it to
+        smtp://HOST/?to=…; @FILE holds addresses with secrets. May be given several times.""")
     json: bool = common.JSON_OBJECT
     key_file: Path | None = common.SKETCH_KEY_FILE
     local_time: bool = common.LOCAL_TIME

@@ -85,10 +85,8 @@ class Watch(
     refresh: str = common.REFRESH
     site: str = common.SITE(setting=True)
     save: Path | None = common.SAVE
-    keep: str | None = (
-        common.KEEP.about("""How long saved sketches are kept: those of this site that were written longer
-        ago are removed.""")
-    )
+    keep: str | None = common.KEEP.about("""How long the sketches of --save are kept; older ones of this site are
+        removed.""")
     exact: str | None = common.EXACT(setting=True)
     counters: str | None = common.COUNTERS
     quiet: bool = common.QUIET

@@ -83,10 +83,13 @@ class Access:
         """The name of the cookie: browsers send cookies to all ports of a host."""
         return f"superhosts_{self.place.port}"
 
+    @property
+    def _tokens(self) -> dict[str, str]:
+        return {holder: token for holder, token in ((OWNER, self.token), (VIEWER, self.viewer)) if token is not None}
+
     def cookie_value(self, holder: str) -> str:
         """Return what the cookie says: it proves the token, and does not show it."""
-        token = (self.viewer if holder == VIEWER else self.token) or ""
-        return hmac.new(token.encode(), b"superhosts cookie", hashlib.sha256).hexdigest()
+        return hmac.new(self._tokens[holder].encode(), b"superhosts cookie", hashlib.sha256).hexdigest()
 
     def knows_host(self, header: str) -> bool:
         try:
@@ -118,20 +121,13 @@ class Access:
         if kind.lower() == "bearer":
             return self.holder_of(given.strip())
         cookies = [each.strip().partition("=") for each in headers.get("cookie", "").split(";")]  # of others, too
-        for holder in self._holders:
-            wanted = self.cookie_value(holder)
-            if any(name == self.cookie and _same(value, wanted) for name, _, value in cookies):
-                return holder
-        return None
+        own = [value for name, _, value in cookies if name == self.cookie]
+        wanted = {holder: self.cookie_value(holder) for holder in self._tokens}
+        return next((holder for holder in wanted if any(_same(value, wanted[holder]) for value in own)), None)
 
     def holder_of(self, given: str) -> str | None:
         """Return whose token this is."""
-        tokens = {OWNER: self.token, VIEWER: self.viewer}
-        return next((holder for holder in self._holders if _same(given, tokens[holder] or "")), None)
-
-    @property
-    def _holders(self) -> list[str]:
-        return [OWNER] * (self.token is not None) + [VIEWER] * (self.viewer is not None)
+        return next((holder for holder, token in self._tokens.items() if _same(given, token)), None)
 
 
 def _same(given: str, wanted: str) -> bool:

@@ -302,14 +302,13 @@ def _page(request: Request, page: Page, status: int = 200) -> Response:
 
 def _change(name: str, content: Mapping[str, Any], holder: str, request: Request, access: Access) -> Notice:
     """Return the line of the log about a change: who has made it, from where, and what it is."""
-    address = request.client.host if request.client else ""
-    who = {"by": holder, "address": address}
+    who = {"by": holder, "address": request.client.host if request.client else ""}
     if access.names:  # the proxy that is trusted says for whom it asks
-        told = {"user": "x-forwarded-user", "forwarded_for": "x-forwarded-for"}
-        who |= {field: request.headers[header] for field, header in told.items() if header in request.headers}
+        told = {"user": "x-forwarded-user", "for": "x-forwarded-for"}
+        who |= {field: printable(value) for field, header in told.items() if (value := request.headers.get(header))}
     what = ", ".join(f"{key} {value}" for key, value in content.items() if value not in ("", None))
-    words = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in who.items())
-    return Notice(f"dashboard: {name}: {printable(what, 1000)} ({printable(words)})", "changed", change=name, **who)
+    words = ", ".join(f"{key} {value}" for key, value in who.items())
+    return Notice(f"dashboard: {name}: {printable(what, 1000)} ({words})", "changed", change=name, **who)
 
 
 def _logged_in(response: Response, access: Access, holder: str, request: Request) -> Response:

@@ -36,30 +36,23 @@ CLOSING = 3  # seconds for answers that are on their way at the end
 
 
 class TlsDoor(socket.socket):
-    """A listening socket for TLS. Clients that do not finish their handshake are limited in number and time."""
+    """A listening socket for TLS. Of clients that do not finish their handshake, the oldest one makes room."""
 
     def __init__(self, listening: socket.socket) -> None:
         super().__init__(fileno=listening.detach())
-        self._begun: dict[int, tuple[socket.socket, float]] = {}  # handshakes, the oldest first
+        self._begun: dict[int, socket.socket] = {}  # handshakes, the oldest first
 
     def accept(self) -> tuple[socket.socket, Any]:
         made, address = super().accept()
         self.finish(made.fileno())  # of a connection that is closed
-        self._begun[made.fileno()] = made, time.monotonic()
+        self._begun[made.fileno()] = made
         if len(self._begun) > MOST_CONNECTIONS:
-            self._cut(next(iter(self._begun)))
+            with contextlib.suppress(OSError):  # closed already
+                self._begun.pop(next(iter(self._begun))).shutdown(socket.SHUT_RDWR)
         return made, address
 
     def finish(self, number: int) -> None:
         self._begun.pop(number, None)
-
-    def cut_slow(self, now: float, reading: float) -> None:
-        for number in [number for number, (_, begun) in self._begun.items() if now - begun > reading]:
-            self._cut(number)
-
-    def _cut(self, number: int) -> None:
-        with contextlib.suppress(OSError):  # closed already
-            self._begun.pop(number)[0].shutdown(socket.SHUT_RDWR)
 
 
 class Connection(H11Protocol):
@@ -181,5 +174,3 @@ class WebServer:
             connections: list[Any] = list(self._server.server_state.connections)
             for connection in connections:
                 connection.cut_if_slow(now, *self._limits)
-            if self._door is not None:
-                self._door.cut_slow(now, self._limits[0])
