@@ -83,6 +83,7 @@ def test_hosts_are_new_risen_persistent_or_gone(run: Run, folder: Path) -> None:
     new, risen, gone = (found["groups"][name][0] for name in ("new", "risen", "gone"))
     assert (new["peers"], new["peak"], new["windows"], new["windows_before"], new["change"]) == (290, 310, 5, 0, None)
     assert (new["first"], new["last"]) == ("2026-11-14T11:35:00Z", "2026-11-14T12:00:00Z")
+    assert (risen["windows"], risen["windows_before"]) == (11, 12)
     assert (risen["peers"], risen["peers_before"], round(risen["change"], 3)) == (310, 150, 1.067)
     assert (gone["peers"], gone["peers_before"], gone["last"]) == (None, 500, "2026-11-14T10:25:00Z")
 
@@ -273,12 +274,12 @@ def test_a_damaged_sketch_is_left_out_and_told(run: Run, tmp_path: Path) -> None
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    (tmp_path / "junk.cube").write_text("junk")
+    (tmp_path / "junk\u202e<b>.cube").write_text("junk")
     ended = run("report", tmp_path, *UNTIL, "-o", tmp_path / "a.html")
     assert (ended.status, str(path) in ended.err) == (3, True)
     html = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "1 window cannot be read: left out" in html
-    assert "1 file is not a sketch: " in html
+    assert ("1 file is not a sketch: " in html, "<b>.cube" in html, "\u202e" in html) == (True, False, False)
     assert "2 of 12 windows" in html
 
 

@@ -764,6 +764,7 @@ def test_a_renewed_certificate_is_loaded_and_a_wrong_one_is_not(tmp_path: Path) 
         mine.load()
         second = serial(web)
         assert second != first
+        certificate(tmp_path)
         other = trustme.CA().issue_cert("127.0.0.1")
         (tmp_path / "web.key").write_bytes(other.private_key_pem.bytes())
         with pytest.raises(UsageError, match="KEY_VALUES_MISMATCH"):
@@ -777,9 +778,17 @@ def test_clients_that_do_not_finish_their_handshake_shut_nobody_out(
 ) -> None:
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
     with serving(empty_view(), access={"certificate": certificate(tmp_path)}) as web:
-        silent = [socket.create_connection(web.place, timeout=60) for _ in range(12)]
+        trusting = ssl.create_default_context()
+        AUTHORITY.configure_trust(trusting)
+        known = http.client.HTTPSConnection(*web.place, timeout=20, context=trusting)
+        known.request("GET", "/api/summary")
+        assert Answer(known.getresponse()).status == 200
+        silent = [socket.create_connection(web.place, timeout=20) for _ in range(12)]
         for client in silent[:7]:
             assert client.recv(1) == b""
+        known.request("GET", "/api/summary")  # one that has finished it is not cut
+        assert Answer(known.getresponse()).status == 200
+        known.close()
         assert ask(web, "/api/summary").status == 200
         for client in silent:
             client.close()
