@@ -94,7 +94,7 @@ def test_without_a_file_it_is_text(run: Run, folder: Path) -> None:
     lines = [" ".join(line.split()) for line in ended.out.splitlines()]
     assert lines[0] == "4 super hosts: 1 new, 1 risen, 1 persistent, 1 other; 1 gone"
     assert lines[1] == "2026-11-14 11:00 to 2026-11-14 12:00 UTC, hosts with at least 100 peers"
-    assert lines[2] == "11 of 12 windows of 5m are here, of the time before, 12"
+    assert lines[2] == "windows of 5m: 11 of 12, and 12 of the time before"
     assert "10.0.0.2 310 310 150 +107 % 11 of 11 2026-11-14 11:00 2026-11-14 12:00" in lines
     assert "10.0.0.4 500 500 2 of 12 2026-11-14 10:15 2026-11-14 10:25" in lines
 
@@ -280,7 +280,7 @@ def test_a_damaged_sketch_is_left_out_and_told(run: Run, tmp_path: Path) -> None
     html = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "1 window cannot be read: left out" in html
     assert ("1 file is not a sketch: " in html, "<b>.cube" in html, "\u202e" in html) == (True, False, False)
-    assert "2 of 12 windows" in html
+    assert "windows of 5m: 2 of 12, and 0 of" in html
 
 
 def test_sites_of_a_window_are_one_and_other_lengths_are_left_out(run: Run, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_what_takes_too_long_is_left_out_all_over_the_time(folder: Path) -> None
     period = look_at(SketchFolder(folder), HOUR, 100.0, longest=-1.0)
     assert (period.windows, period.windows_before) == (0, 1)
     assert period.notes[0] == "22 of 23 windows, here and there, left out: it took too long"
-    assert "0 of 12 windows" in page(period)
+    assert "windows of 5m: 0 of 12, and 1 of" in page(period)
     asked: list[int] = []
 
     def over(numbers: Any) -> Any:

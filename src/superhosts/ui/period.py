@@ -92,11 +92,11 @@ class Period:
         """What the report is about."""
         start, end = map(iso_time, self.span)
         zone = shown_row_time(end)[19:].replace("Z", "UTC")
-        expected = counted((self.span.end - self.span.start) // self.length, "window")
-        here = f"{self.windows:,} of {expected} of {format_duration(self.length)} are here"
+        expected = (self.span.end - self.span.start) // self.length
+        here = f"windows of {format_duration(self.length)}: {self.windows:,} of {expected:,}"
         return [
             f"{_clock(start)} to {_clock(end)} {zone}, hosts with at least {counted(self.threshold, 'peer')}",
-            f"{here}, of the time before, {self.windows_before:,}",
+            f"{here}, and {self.windows_before:,} of the time before",
             *([f"Sites: {', '.join(self.sites)}"] if self.sites else []),
         ]
 
