@@ -239,8 +239,8 @@ def test_a_mail_that_is_refused_is_an_error_and_the_file_is_written(run: Run, fo
 
 def test_places_that_cannot_be_are_refused_before_anything_is_read(run: Run, folder: Path, tmp_path: Path) -> None:
     places = {
-        "report.pdf": "report.pdf: a report is a file that ends in .html, or a mail",
-        "webhook+https://host/secret": "webhook+https://host/…: a report is a file that ends in .html",
+        "report.pdf": "report.pdf: write a name that ends in .html, or smtp://HOST/?to=…",
+        "webhook+https://host/secret": "webhook+https://host/…: write a name that ends in .html",
         "smtp://host": "smtp://host: name the recipients",
         "smtp://me:secret@host/?to=a@b.example": "smtp://me@host: every user of this machine can see a password",
         "@nowhere": "@nowhere: cannot be read",

@@ -35,11 +35,11 @@ def report(options: Report) -> None:
     threshold = float(THRESHOLD) if options.threshold is None else options.threshold
     check_threshold(threshold, "--threshold")
     places = _places(options.output)
-    if not options.folder.is_dir():
-        raise InputError("no folder of sketches is here", file=str(options.folder))
     end, length = parse_time("until", options.until) or time.time_ns(), parse_duration(options.last)
     if length > LONGEST:
         raise UsageError(f"--last {options.last}: at most ten years")
+    if not options.folder.is_dir():
+        raise InputError("no folder of sketches is here", file=str(options.folder))
     errors, names, progress = ReportedErrors(), naming_of(options), Progress("windows")
     with progress:
         period = look_at(
@@ -80,8 +80,7 @@ def _places(addresses: list[str]) -> list[Path | Mail]:
             elif not mark and Path(wanted.text).suffix.lower() in (".html", ".htm"):
                 found.append(Path(wanted.text))
             else:
-                way = "a report is a file that ends in .html, or a mail: smtp://HOST/?to=…"
-                raise UsageError(f"{masked(wanted.text)}: {way}")
+                raise UsageError(f"{masked(wanted.text)}: write a name that ends in .html, or smtp://HOST/?to=…")
     return found
 
 
