@@ -221,7 +221,7 @@ def _table(period: Period, hosts: Sequence[Row]) -> tuple[list[str], list[list[s
             "peers": "" if each["peers"] is None else f"{each['peers']:,}",
             "largest": at_least(None if each["saturated"] else each["peak"], each["peak"]),
             "before": "" if each["peers_before"] is None else f"{each['peers_before']:,}",
-            "change": "" if each["change"] is None else f"{100 * each['change']:+,.0f} %",
+            "change": "" if each["change"] is None else f"{round(100 * each['change']):+,} %",
             "windows": f"{each['windows']:,} of {period.windows:,}"
             if each["windows"]
             else f"{each['windows_before']:,} of {period.windows_before:,}",
