@@ -19,6 +19,7 @@ from browsing import chromium
 from commands import Run
 from cubes import dense_cube
 from faults import full_disk
+from places import ROOT
 from receivers import Receiver
 from superhosts.core.units import SECOND
 from superhosts.errors import SuperhostsError
@@ -338,6 +339,14 @@ def test_a_host_of_which_only_a_lower_bound_is_known_is_marked(tmp_path: Path) -
     assert (host["peak"], host["saturated"]) == (182, True)
     assert "≥ 182" in text(period)
     assert "≥ 182" in page(period)
+
+
+def test_patterns_of_evidence_are_there(run: Run, tmp_path: Path) -> None:
+    capture = ROOT / "tests" / "first_hour" / "captures" / "services.pcap.gz"
+    assert run("scan", capture, "--evidence", "--save", tmp_path / "s", "-t", 200, "-q", "--window", "5m").status == 0
+    ended = run("report", tmp_path / "s", "--until", "2026-03-02T09:35", "--last", "5m", "-t", 200)
+    (line,) = (line for line in ended.out.splitlines() if "203.0.113.66" in line)
+    assert line.endswith("prefix sweep")
 
 
 def test_nothing_above_the_threshold_is_an_answer(run: Run, folder: Path) -> None:

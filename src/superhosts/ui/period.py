@@ -44,25 +44,7 @@ GROUPS = {
 }
 NUMBERS = ("peers", "largest", "before", "change", "windows")  # columns
 Points = list[tuple[Window, int]]
-
-
-class _Seen:
-    """The windows of a host, by their numbers, with its peers there, below zero if they are a lower bound."""
-
-    def __init__(self) -> None:
-        self.row: Row = {}
-        self._at, self._peers, self._newest = array("q"), array("q"), -1
-
-    def add(self, at: int, row: Row) -> None:
-        peers = known_peers(row)
-        self._at.append(at)
-        self._peers.append(-peers if row["peers"] is None else peers)
-        if at > self._newest:
-            self._newest, self.row = at, row
-
-    def points(self, first: int, end: int, threshold: float) -> list[tuple[int, int]]:
-        found = zip(self._at, self._peers, strict=True)
-        return sorted((at, peers) for at, peers in found if first <= at < end and (peers < 0 or peers >= threshold))
+Key = tuple[str, str, str]  # host, side, direction
 
 
 @dataclass
@@ -127,7 +109,8 @@ def look_at(
     length = max(lengths, key=lambda each: (lengths[each], each))
     windows = sorted(each for each in every if each.end - each.start == length)
     period = Period(span, length, threshold)
-    seen: dict[tuple[str, str, str], _Seen] = {}
+    seen: dict[Key, array[int]] = {}  # numbers of windows, each with the peers, below zero if they are a lower bound
+    patterns: dict[Key, tuple[int, str]] = {}  # the newest, with the number of its window
     supers: dict[int, int] = {}  # super hosts of each window that was asked
     until, failed, cut = time.monotonic() + longest, 0, 0
     # Numbers in the order of their reversed bits: however many are asked, they are spread over the whole time.
@@ -145,7 +128,9 @@ def look_at(
         rows = answer.report.rows
         supers[at], cut = sum(row["peers"] is None or row["peers"] >= threshold for row in rows), max(cut, len(rows))
         for row in rows[:MOST_ROWS]:
-            seen.setdefault((str(row["host"]), str(row["side"]), str(row["direction"])), _Seen()).add(at, row)
+            key, peers = (str(row["host"]), str(row["side"]), str(row["direction"])), known_peers(row)
+            seen.setdefault(key, array("q")).extend((at, -peers if row["peers"] is None else peers))
+            patterns[key] = max(patterns.get(key, (-1, "")), (at, str(row.get("pattern") or "")))
     begin = next(number for number, window in enumerate(windows) if window.end > span.start)
     period.per_window = [(windows[at], supers[at]) for at in sorted(supers) if at >= begin]
     period.windows, left = len(period.per_window), len(windows) - len(supers) - failed
@@ -160,23 +145,27 @@ def look_at(
         f"{counted(len(damaged), 'file is not a sketch', 'files are not sketches')}: {[*damaged, ''][0]}": damaged,
     }
     period.notes = [note for note, is_so in notes.items() if is_so]
-    _sort(period, seen, windows, begin)
+    _sort(period, seen, patterns, windows, begin)
     for hosts in period.groups.values():
         hosts[:SHOWN] = annotate(hosts[:SHOWN])
     return period
 
 
-def _sort(period: Period, seen: dict[tuple[str, str, str], _Seen], windows: list[Window], begin: int) -> None:
+def _sort(
+    period: Period, seen: dict[Key, array[int]], patterns: dict[Key, tuple[int, str]], windows: list[Window], begin: int
+) -> None:
     """Put each host into its group, and the largest into the figure."""
-    for key, each in seen.items():
-        now, before = (each.points(*ends, period.threshold) for ends in ((begin, len(windows)), (0, begin)))
+    series = {key: sorted(zip(found[::2], found[1::2], strict=True)) for key, found in seen.items()}
+    for key, points in series.items():
+        supers = [(at, peers) for at, peers in points if peers < 0 or peers >= period.threshold]
+        now, before = [each for each in supers if each[0] >= begin], [each for each in supers if each[0] < begin]
         if not now and not before:  # one of the largest, but no super host
             continue
         usual, old = _median(now), _median(before)
         there, peak = now or before, max((peers for _, peers in now or before), key=abs)
         found: Row = {
             **dict(zip(("host", "side", "direction"), key, strict=True)),
-            "pattern": str(each.row.get("pattern") or ""),
+            "pattern": patterns[key][1],
             "windows": len(now),
             "peers": usual,  # the median; None: it is gone, so the peak and the times are those of before
             "peak": abs(peak),
@@ -198,12 +187,12 @@ def _sort(period: Period, seen: dict[tuple[str, str, str], _Seen], windows: list
         period.groups[group].append(found)
     for hosts in period.groups.values():
         hosts.sort(key=lambda each: (-each["peak"], each["host"]))
-    series = {key: points for key, each in seen.items() if (points := each.points(begin, len(windows), 0.0))}
-    largest = sorted(series, key=lambda key: -max(abs(peers) for _, peers in series[key]))[:LINES]
+    now_there = {key: [point for point in points if point[0] >= begin] for key, points in series.items()}
+    largest = sorted(now_there, key=lambda key: -max((abs(peers) for _, peers in now_there[key]), default=0))[:LINES]
     is_same = len({key[1:] for key in largest}) < 2
-    for key in largest:
+    for key in filter(now_there.get, largest):
         label = key[0] if is_same else " ".join(key)
-        period.largest.append((label, [(windows[at], abs(peers)) for at, peers in series[key]]))
+        period.largest.append((label, [(windows[at], abs(peers)) for at, peers in now_there[key]]))
 
 
 def _median(points: Sequence[tuple[int, int]]) -> int | None:
