@@ -41,7 +41,7 @@ complete() { # SHELL FILE
 complete bash bash-completion/completions/superhosts
 complete zsh zsh/vendor-completions/_superhosts
 complete fish fish/vendor_completions.d/superhosts.fish
-install -Dm644 -t "$stage/usr/lib/systemd/system" deploy/systemd/*.service
+install -Dm644 -t "$stage/usr/lib/systemd/system" deploy/systemd/*.{service,timer}
 install -Dm644 -t "$doc/examples" deploy/systemd/*.env
 gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
 "$home/bin/python" deploy/debian/copyright.py >"$doc/copyright"

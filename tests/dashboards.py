@@ -166,12 +166,18 @@ class Shown:
 
 
 @contextlib.contextmanager
-def serving(view: View, *, token: str | None = None, port: int = 0, **limits: float) -> Iterator[WebServer]:
-    """Serve a view at a port of its own, or at a given one. Errors that nobody expects fail the test."""
-    problems: list[str] = []
-    server = WebServer(view, Access(Place("127.0.0.1", port), token), problems.append, **limits)
+def serving(
+    view: View, *, token: str | None = None, port: int = 0, access: dict[str, Any] | None = None, **limits: float
+) -> Iterator[WebServer]:
+    """Serve a view at a port of its own, or at a given one. Errors that nobody expects fail the test.
+
+    Changes are told to `told` of the server.
+    """
+    told: list[Any] = []
+    server = WebServer(view, Access(Place("127.0.0.1", port), token, **access or {}), told.append, **limits)
+    server.told = told  # type: ignore[attr-defined]
     try:
         yield server
     finally:
         server.close()
-    assert problems == []
+    assert [each for each in told if getattr(each, "event", "") != "changed"] == []

@@ -38,7 +38,9 @@ from superhosts.ui.endpoint import STALLED, STARTING
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 UNITS = {path.name: path for path in (DEPLOY / "systemd").glob("*.service")}
-LIVE = "superhosts-edge-live@.service"
+TIMERS = {path.name: path for path in (DEPLOY / "systemd").glob("*.timer")}
+LIVE = ("superhosts-edge-live@.service", "superhosts-watch@.service")  # that capture
+ONCE = {"superhosts-enroll@.service", "superhosts-report@.service"}  # that end by themselves
 DOC = fleet_guide()
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSE["services"]
@@ -70,7 +72,7 @@ def read_env(name: str) -> dict[str, str]:
 def unit_commands(name: str) -> Iterator[list[str]]:
     """The words after `superhosts`, as systemd and the shell would give them."""
     values = {"STATE_DIRECTORY": "/var/lib/x", "CREDENTIALS_DIRECTORY": "/run/credentials/x"}
-    for part in ("hub", "edge", "enroll"):
+    for part in ("hub", "edge", "enroll", "watch", "report"):
         values |= read_env(f"{part}.env")
     for value in read_unit(UNITS[name])["ExecStart"]:
         line = value.replace("%i", "ams").replace("$$", "$")
@@ -120,9 +122,15 @@ def test_a_command_line_is_one_that_the_program_takes(words: list[str]) -> None:
 
 
 def test_all_places_were_looked_at() -> None:
-    assert len(UNITS) == 4
+    assert (len(UNITS), len(TIMERS)) == (6, 1)
     assert len(list(compose_commands())) == 6
     assert [words[0] for words in container_commands()] == ["doctor", "demo"]
+
+
+ENVIRONMENTS = (
+    *(("hub.env", "hub"), ("edge.env", "edge"), ("enroll.env", "site enroll")),
+    *(("watch.env", "watch"), ("report.env", "report")),
+)
 
 
 def test_options_within_sentences_exist() -> None:
@@ -132,9 +140,17 @@ def test_options_within_sentences_exist() -> None:
     named = [span.split()[0] for span in spans if span.startswith("--")]
     assert len(named) > 30
     assert [name for name in named if name not in known] == []
-    for name, command in (("hub.env", "hub"), ("edge.env", "edge"), ("enroll.env", "site enroll")):
+    for name, command in ENVIRONMENTS:
         commented = set(re.findall(r"--[a-z0-9-]+", (DEPLOY / "systemd" / name).read_text(encoding="utf-8")))
         assert commented - {"--help"} <= options_of(commands[command])
+
+
+def test_variables_of_a_unit_are_settings_of_its_command() -> None:
+    for name, command in ENVIRONMENTS:
+        text = (DEPLOY / "systemd" / name).read_text(encoding="utf-8")
+        for variable in re.findall(r"SUPERHOSTS_\w+", text):
+            keys = {f"SUPERHOSTS_{command.upper()}_{each.name.upper()}" for each in parsed_commands()[command].params}
+            assert variable in keys, name
 
 
 RIGHTS = dict.fromkeys(("DynamicUser", "NoNewPrivileges", "PrivateDevices", "PrivateTmp", "ProtectHome"), "yes")
@@ -146,10 +162,10 @@ def test_a_unit_has_the_least_rights_and_keeps_what_it_must_keep(name: str) -> N
     unit = read_unit(UNITS[name])
     assert {key: unit[key] for key in RIGHTS} == {key: [value] for key, value in RIGHTS.items()}
     raw = ["CAP_NET_RAW"]
-    assert unit["CapabilityBoundingSet"] == (raw if name == LIVE else [""])
-    assert unit.get("AmbientCapabilities") == (raw if name == LIVE else None)
+    assert unit["CapabilityBoundingSet"] == (raw if name in LIVE else [""])
+    assert unit.get("AmbientCapabilities") == (raw if name in LIVE else None)
     families = unit["RestrictAddressFamilies"][0].split()
-    assert ("AF_PACKET" in families) == (name == LIVE)
+    assert ("AF_PACKET" in families) == (name in LIVE)
     assert "MemoryDenyWriteExecute" not in unit  # compiled loops would not start
     # systemd sends standard error where standard output goes, unless it is told otherwise.
     assert "StandardOutput" not in unit or unit.get("StandardError") == ["journal"]
@@ -160,7 +176,7 @@ def test_a_unit_has_the_least_rights_and_keeps_what_it_must_keep(name: str) -> N
     assert "STATE_DIRECTORY" in unit["ExecStart"][0]
 
 
-@pytest.mark.parametrize("name", sorted(set(UNITS) - {"superhosts-enroll@.service"}))
+@pytest.mark.parametrize("name", sorted(set(UNITS) - ONCE))
 def test_a_service_tells_when_it_is_ready_and_is_watched(name: str) -> None:
     unit = read_unit(UNITS[name])
     assert unit["Type"] == ["notify"]
@@ -171,23 +187,52 @@ def test_a_service_tells_when_it_is_ready_and_is_watched(name: str) -> None:
     assert "AF_UNIX" in unit["RestrictAddressFamilies"][0]  # the socket of systemd
 
 
-def test_enrolling_is_done_as_the_hubs_user() -> None:
-    hub, enroll = read_unit(UNITS["superhosts-hub.service"]), read_unit(UNITS["superhosts-enroll@.service"])
+@pytest.mark.parametrize(
+    ("service", "other"),
+    [
+        ("superhosts-hub.service", "superhosts-enroll@.service"),
+        ("superhosts-watch@.service", "superhosts-report@.service"),
+    ],
+)
+def test_what_belongs_to_a_service_is_done_as_its_user(service: str, other: str) -> None:
+    units = [read_unit(UNITS[name]) for name in (service, other)]
     for key in ("User", "StateDirectory", "CacheDirectory", "StateDirectoryMode"):
-        assert hub[key] == enroll[key]
+        assert units[0][key] == units[1][key]
+
+
+def test_a_report_reads_what_the_watch_of_its_instance_saves() -> None:
+    watch, report = (next(unit_commands(f"superhosts-{name}@.service")) for name in ("watch", "report"))
+    assert watch[watch.index("--save") + 1] == report[1]
+    assert watch[watch.index("--key-file") + 1] == report[report.index("--key-file") + 1]
+    assert read_unit(TIMERS["superhosts-report@.timer"])["OnCalendar"] == ["*-*-* 07:00"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-@pytest.mark.parametrize("name", sorted(UNITS))
+@pytest.mark.parametrize("name", sorted([*UNITS, *TIMERS]))
 def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
-    text = UNITS[name].read_text(encoding="utf-8").replace(BINARY, sys.executable)
+    for each, unit in (UNITS | TIMERS).items():  # a timer is looked at with what it starts
+        text = unit.read_text(encoding="utf-8").replace(BINARY, sys.executable)
+        (tmp_path / each.replace("@", "@ams")).write_text(text, encoding="utf-8")
     path = tmp_path / name.replace("@", "@ams")
-    path.write_text(text, encoding="utf-8")
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(path)], capture_output=True, text=True
     )
     said = [line for line in done.stderr.splitlines() if name.split("@")[0] in line]
     assert said == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+def test_a_service_is_exposed_as_little_as_it_says(tmp_path: Path) -> None:
+    """By systemd's own measure, from 0 to 10. What captures needs a capability and packet sockets."""
+    for name, unit in UNITS.items():
+        (tmp_path / name.replace("@", "@ams")).write_text(unit.read_text(encoding="utf-8"), encoding="utf-8")
+    for name in UNITS:
+        path = tmp_path / name.replace("@", "@ams")
+        words = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(path)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        exposure = re.search(r"Overall exposure level for .*: ([0-9.]+)", done.stdout)
+        assert exposure is not None, done.stderr
+        assert float(exposure[1]) < (2.5 if name in LIVE else 2.0), name
 
 
 def test_the_compose_file_agrees_with_itself() -> None:

@@ -19,6 +19,7 @@ REQUIRED = {  # arguments without which a command cannot be parsed
     "watch": ["x.pcap"],
     "top": ["x.pcap"],
     "hosts": ["x.cube"],
+    "report": ["archive"],
     "web": ["archive"],
     "explain": ["x.cube", "10.0.0.1"],
     "merge": ["x.cube", "-o", "y.cube"],

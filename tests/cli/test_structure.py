@@ -221,12 +221,13 @@ finally:
 
 WITH_THRESHOLD = [
     *("scan", "watch", "top", "rows"),
-    *("hosts", "web", "plan", "calibrate", "compare", "edge", "hub", "batch"),
+    *("hosts", "report", "web", "plan", "calibrate", "compare", "edge", "hub", "batch"),
 ]
 ARGUMENTS = {
     "watch": ["-"],
     "top": ["live:eth0"],
     "web": ["archive"],
+    "report": ["archive"],
     "batch": ["x.pcap", "--save", "x"],
     "scan": ["x.pcap"],
     "hosts": ["x.cube"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from io import StringIO
 from pathlib import Path
@@ -38,6 +39,18 @@ def test_results_are_appended_and_saved(run: Run, tmp_path: Path) -> None:
         assert run("watch", path, *OPTIONS, "--output", rows, "--save", tmp_path / "saved").status == 0
     assert len(rows.read_text().splitlines()) == 10
     assert len(list((tmp_path / "saved").rglob("*.cube"))) == 3
+
+
+def test_old_sketches_are_removed_while_it_runs(run: Run, tmp_path: Path) -> None:
+    path, saved = str(write(tmp_path / "a.pcap", three_windows())), tmp_path / "saved"
+    assert run("watch", path, *OPTIONS, "--save", saved).status == 0
+    old = saved / "20200101T000000Z-5m-local.cube"
+    old.touch()
+    os.utime(old, (1577836800, 1577836800))
+    ended = run("watch", path, *OPTIONS, "--save", saved, "--keep", "1h")
+    assert (ended.status, old.exists(), len(list(saved.glob("*.cube")))) == (0, False, 3)
+    assert f"--save {saved}: 1 sketch of 20200101 removed: older than 0.0417 days" in ended.err
+    assert "--keep: only with --save" in run("watch", path, "--keep", "1h").err
 
 
 def test_asking_for_the_open_window_changes_nothing(tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import socket
+import ssl
 import stat
 import sys
 import urllib.error
@@ -23,10 +26,12 @@ from processes import Node, ending, make_edge, make_hub_on_files, sites_traffic,
 from superhosts.cli._options import DashboardOptions
 from superhosts.cli.web import Dashboard, site_list
 from superhosts.core.results import Selection
+from superhosts.errors import UsageError
 from superhosts.output.alerts.store import AlertStore
 from superhosts.ui.board import Board
 from superhosts.ui.view import View
 from traffic import MINUTES, three_windows, write
+from ui.web.test_web_server import AUTHORITY, certificate
 from waiting import wait_for
 
 WINDOWS = 3
@@ -231,3 +236,86 @@ def test_a_hub_keeps_its_token_in_its_folder(tmp_path: Path) -> None:
             assert kept.read_text() == f"{token}\n"
             assert token not in told
     assert len(list(tmp_path.iterdir())) == 1
+
+
+# HTTPS and viewers
+
+
+def test_a_token_of_viewers_is_made_and_may_only_look(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = {"web_token_file": tmp_path / "token", "web_viewer_token_file": tmp_path / "viewers"}
+    with served(capsys, **both) as (told, url):
+        words = [path.read_text().strip() for path in both.values()]
+        assert f"viewers have the token in {tmp_path / 'viewers'}" in told
+        assert not any(word in told for word in words)
+        assert stat.S_IMODE((tmp_path / "viewers").stat().st_mode) == 0o600
+        seen = [json.load(opened(url, word))["may_change"] for word in words]
+        assert (seen, status_of(url)) == ([True, False], 401)
+    (tmp_path / "viewers").write_text(f"{words[0]}\n")
+    with pytest.raises(UsageError, match="has the token that may change things"), served(capsys, **both):
+        pass
+
+
+def opened(url: str, token: str) -> Any:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    return urllib.request.urlopen(request, timeout=120)
+
+
+def test_with_viewers_this_machine_shows_a_token_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    view = View("sketches", Board(), lambda: Selection(1024.0))
+    options = DashboardOptions(web=":0", web_viewer_token_file=tmp_path / "viewers")
+    with Dashboard(options).serving(view):
+        url = re.findall(r"http://[^/]+/", capsys.readouterr().err)[0]
+        assert status_of(f"{url}api/summary") == 401
+
+
+def test_settings_of_https_that_cannot_be_are_refused(run: Run, archive: Path, tmp_path: Path) -> None:
+    certificate(tmp_path)
+    (tmp_path / "short").write_text("short\n")
+    for options, why in (
+        (["--web-key", tmp_path / "web.key"], "--web-key: only with --web-cert"),
+        (["--web-cert", tmp_path / "none"], f"{tmp_path / 'none'} cannot be read: No such file or directory"),
+        (["--web-cert", tmp_path / "web.crt"], "the private key that belongs to it"),
+        (["--web-viewer-token-file", tmp_path / "short"], "--web-viewer-token-file"),
+    ):
+        ended = run("web", archive, "--web", ":0", *options)
+        assert (ended.status, why in ended.err) == (2, True), ended.err
+    for option in ("--web-cert", "--web-key", "--web-viewer-token-file"):
+        assert f"{option}: only with --web" in run("watch", "x.pcap", option, tmp_path / "web.crt").err
+
+
+@pytest.mark.slow
+def test_commands_show_the_dashboard_over_https_and_reload_its_certificate(archive: Path, tmp_path: Path) -> None:
+    """`web` and `watch`; a hub takes both from the same class."""
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / "three.pcap", three_windows())
+    certificate(tmp_path)
+    environment = {**os.environ, "SUPERHOSTS_WATCH_WEB_CERT": str(tmp_path / "web.crt")}
+    environment |= {"SUPERHOSTS_WATCH_WEB_KEY": str(tmp_path / "web.key")}
+    options = ["--web-cert", str(tmp_path / "web.crt"), "--web-key", str(tmp_path / "web.key")]
+    web = Node(tmp_path / "web.log", "web", str(archive), "--web", ":0", *options)
+    watch = Node(tmp_path / "watch.log", "watch", str(tmp_path / "in"), "--json", "--web", ":0")
+    trusting = ssl.create_default_context()
+    AUTHORITY.configure_trust(trusting)
+
+    def serial(node: Node) -> str:
+        place = re.findall(r"dashboard at https://([^ ;\"]+):([0-9]+)/", node.words)[-1]
+        client = socket.create_connection(place, timeout=60)
+        with trusting.wrap_socket(client, server_hostname="127.0.0.1") as secured:
+            found: Any = secured.getpeercert()
+            return str(found["serialNumber"])
+
+    for node, status in ((web, 0), (watch, 128 + signal.SIGTERM)):
+        with ending(node):
+            node.start(env=environment if node is watch else None)
+            wait_for(lambda node=node: "dashboard at https://" in node.words, lambda node=node: node.words)
+            before = serial(node)
+            certificate(tmp_path)
+            node.process.send_signal(signal.SIGHUP)
+            wait_for(lambda node=node: "certificate of the dashboard" in node.words, lambda node=node: node.words)
+            assert serial(node) != before
+            (tmp_path / "web.key").write_text("junk")
+            node.process.send_signal(signal.SIGHUP)
+            wait_for(lambda node=node: "NOT RELOADED: certificate" in node.words, lambda node=node: node.words)
+            serial(node)
+            certificate(tmp_path)
+            assert node.end() == status

@@ -14,6 +14,7 @@ from fleets import KEY, make_sketch, write_parcel
 from hubs import SITES, Node, make_archive, three
 from superhosts.core.pairs import Part, Window
 from superhosts.core.units import SECOND
+from superhosts.fleet.archive import SavedFolder
 from superhosts.fleet.clock import Clock, TimeSource
 from superhosts.fleet.link import MERGED
 from superhosts.fleet.names import SketchId
@@ -230,3 +231,96 @@ def test_windows_are_retired_a_bounded_number_at_a_time(tmp_path: Path, clock: T
 def test_a_clock_without_files_is_believed(tmp_path: Path, clock: Time):
     clock.ahead = 1000 * DAY
     assert Clock(tmp_path / "clock", lambda: 0.0, print, clock.source).is_believed({})
+
+
+# A watch, which has no sites
+
+
+class SteadyTime(Time):
+    """A clock and a steady clock that a test sets; both go on together, and `ahead` is what somebody sets."""
+
+    def __init__(self) -> None:
+        self.ahead = self.gone = 0.0
+        self.begin = time.time()
+        self.source = TimeSource(lambda: self.begin + self.gone + self.ahead, lambda: self.gone)
+
+
+def saved(folder: Path, ages: dict[str, float], now: float) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, age in ages.items():
+        path = folder / name
+        path.touch()
+        os.utime(path, (now - age, now - age))
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != ".clock")
+
+
+def test_saved_sketches_of_this_site_are_removed_by_age_and_nothing_else(tmp_path: Path) -> None:
+    clock, said, folder = SteadyTime(), list[str](), tmp_path / "saved"
+    first, second = "20261001T120000Z-5m", "20261002T120000Z-5m"
+    new = {f"{second}-local.cube": DAY, f".{second}-local.cube.7-9.tmp": 5.0}
+    others = (
+        *(f"{first}-ams.cube", f"{first}-local-2.cube", f"{first}.cube", f"{first}-local.cube.bak", "notes.cube"),
+        *(
+            f"x{first}-local.cube",
+            f".{first}-local.cube",
+            f"{first}-local.cube.1-2.tmp",
+            "20269901T120000Z-5m-local.cube",
+        ),
+    )
+    old = {
+        f"{first}-local.cube": 31 * DAY,
+        f".{first}-local.cube.1-2.tmp": DAY,
+        "20261003T120000Z-1h-local.cube": 99 * DAY,
+    }
+    saved(folder, {**new, **old, **dict.fromkeys(others, 99 * DAY)}, clock.begin)
+    kept = SavedFolder(folder, "local", 30 * DAY, said.append, clock.source)
+    assert [kept.sweep_if_believed() for _ in range(3)] == [1, 1, 0]  # a day each time
+    assert names(folder) == sorted([*new, *others])
+    assert said[0] == (
+        f"--save {folder}: 1 sketch of 20261001 removed: older than 30 days; those of 1 more day go at the next looks"
+    )
+    assert len(said) == 2
+
+
+def test_a_watch_with_a_clock_far_ahead_waits_and_believes_it_in_the_end(tmp_path: Path) -> None:
+    """It has no other evidence. A day is enough to notice the warning, and no folder may grow for ever."""
+    clock, said, folder, name = SteadyTime(), list[str](), tmp_path / "saved", "20261001T120000Z-5m-local.cube"
+    saved(folder, {name: DAY}, clock.begin)
+    kept = SavedFolder(folder, "local", 30 * DAY, said.append, clock.source)
+    assert kept.sweep_if_believed() == 0
+    clock.ahead = 400 * DAY
+    for clock.gone in (60.0, 0.9 * DAY):
+        assert (kept.sweep_if_believed(), names(folder)) == (0, [name])
+    assert len(said) == 1
+    assert said[0].startswith("CLOCK IN DOUBT: it shows ")
+    assert "nothing is removed by age for the next 24.0 h, so set the clock if it is wrong; if it is" in said[0]
+    assert said[0].endswith(f"touch {folder}/.clock")
+    again = SavedFolder(folder, "local", 30 * DAY, said.append, clock.source)  # a restart begins to wait anew
+    assert (again.sweep_if_believed(), len(said)) == (0, 2)
+    clock.gone = 2 * DAY
+    assert (again.sweep_if_believed(), names(folder)) == (1, [])
+
+
+def test_a_watch_that_was_off_for_a_night_removes_at_once(tmp_path: Path) -> None:
+    clock, said, folder, name = SteadyTime(), list[str](), tmp_path / "saved", "20261001T120000Z-5m-local.cube"
+    saved(folder, {name: 29.5 * DAY}, clock.begin)
+    saved(folder, {"20261101T120000Z-5m-local.cube": 0.0}, clock.begin)
+    assert SavedFolder(folder, "local", 30 * DAY, said.append, clock.source).sweep_if_believed() == 0
+    clock.ahead = 0.9 * DAY
+    assert SavedFolder(folder, "local", 30 * DAY, said.append, clock.source).sweep_if_believed() == 1
+    assert not any("DOUBT" in line for line in said)
+
+
+def test_a_clock_that_is_set_right_is_believed_at_once(tmp_path: Path) -> None:
+    """A machine without a battery starts in 1970, and hears of the time later."""
+    clock, said, folder, name = SteadyTime(), list[str](), tmp_path / "saved", "20261001T120000Z-5m-local.cube"
+    saved(folder, {name: 31 * DAY, "20261101T120000Z-5m-local.cube": 0.0}, clock.begin)
+    clock.ahead = -clock.begin
+    kept = SavedFolder(folder, "local", 30 * DAY, said.append, clock.source)
+    assert (kept.sweep_if_believed(), "CLOCK IN DOUBT: it shows 1970" in said[0]) == (0, True)
+    clock.ahead = 0.0
+    assert kept.sweep_if_believed() == 1
+    assert names(folder) == ["20261101T120000Z-5m-local.cube"]

@@ -31,7 +31,7 @@ from superhosts.output.streams import flush_stderr, flush_stdout, open_streams, 
 STORAGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 FAMILIES = {  # the files of `usage/`, and the commands, or groups of them, whose options each has
     "traffic": ("scan", "watch", "top", "rows"),
-    "sketches": ("hosts", "web", "explain", "merge"),
+    "sketches": ("hosts", "report", "web", "explain", "merge"),
     "lab": ("plan", "calibrate", "compare", "synth", "demo", "bench"),
     "fleet": ("edge", "hub", "site", "backup", "batch"),
     "setup": ("key", "alerts", "config", "doctor"),
@@ -42,6 +42,7 @@ HELP = {  # in the order of the help: the first line of the help of each; its cl
     "top": "Look at super hosts live in the terminal: of a hub or watch, a folder of sketches, or an interface.",
     "rows": "Read rows from standard input and write super hosts as rows: for ClickHouse and for pipes.",
     "hosts": "Ask saved sketches again: another threshold, a longer window, more sites.",
+    "report": "Report a day of saved sketches, as page or mail: super hosts that are new, risen, persistent or gone.",
     "web": "Show a folder of saved sketches in the browser: super hosts over time, one host's past, other thresholds.",
     "explain": "Explain one host: its number of peers with the interval, its columns and how full they are.",
     "merge": "Merge sketches exactly: the result is that of one stream of all their traffic, repeats counted once.",

@@ -107,6 +107,7 @@ IPV6_PREFIX = setting("BITS", defaults.IPV6_PREFIX, offers=("48", "56", "64", "1
     counts /64 prefixes, 128 full addresses.""")
 JSON = flag().about("Write results to standard output as JSON Lines.")
 JSON_OBJECT = JSON.about("Write results to standard output as one line of JSON.")
+KEEP = opt("DURATION", shown="for ever", offers=("7d", "30d", "90d", "365d")).about("How long sketches are kept.")
 KEY_FILE = opt("FILE", offers=("public",)).about("""File with the secret key, or public for the key that everybody
     knows. Without it SUPERHOSTS_KEY counts, else your own key, which is made when it is first needed (superhosts key
     show).""")
@@ -350,6 +351,12 @@ class DashboardOptions(Options, panel="Dashboard"):
     web_token_file: Path | None = setting(
         "FILE", shown="at an address that others reach, a new token, which is told at the start; elsewhere none"
     ).about("File with the token that the dashboard asks for, at least 16 characters; made if it is not there.")
+    web_viewer_token_file: Path | None = setting("FILE").about("""File with a second token, for people who may look and
+        not change anything; made if it is not there. Then the dashboard also asks for the first one everywhere.""")
+    web_cert: Path | None = setting("FILE").about("""Certificate of the dashboard, with its chain, in PEM: it is shown
+        over HTTPS. SIGHUP reloads it.""")
+    web_key: Path | None = setting("FILE", shown="in the file of the certificate").about("""Private key of that
+        certificate.""")
     web_trust_proxy: list[str] = setting("LIST", []).about("""Names under which a reverse proxy shows the dashboard,
         like hub.example.org. The proxy asks people who they are: no token is asked for.""")
 

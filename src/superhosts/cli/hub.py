@@ -98,6 +98,7 @@ def hub(options: HubOptions) -> None:
         outputs = parts.enter_context(open_destinations(plan.outputs, KIND, say=tell, desk=desk))
         parts.enter_context(Interruption(monitor.stopping(lambda: set_safely(stop)), reloads.ask))
         reloads.add("--output", outputs.reopen)
+        dashboard.add_to(reloads)
         rehearse(plan.traffic, saves=True, merges=True)
         if not stop.is_set():
             warn_of_compiling()

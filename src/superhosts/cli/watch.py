@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 
 from superhosts.cli._alerts import RELOADED, exchange, for_alerts, policy_of, reload_options, with_alerts
+from superhosts.cli._declaration import check_no_conflict
 from superhosts.cli._keys import key_for_sketches
 from superhosts.cli._progress import ScanProgress, View
 from superhosts.cli._settings import output_options, tell_detector, traffic_settings
@@ -16,6 +18,7 @@ from superhosts.cli._values import parse_seconds
 from superhosts.cli.scan import ScanRun, run_scan, use_filter
 from superhosts.cli.usage.traffic import Watch
 from superhosts.cli.web import Dashboard
+from superhosts.fleet.archive import SavedFolder
 from superhosts.output.console import ReportedErrors, fail_with, tell
 from superhosts.output.destination import ENDLESS, RunKind
 from superhosts.output.registry import open_destinations
@@ -24,7 +27,7 @@ from superhosts.pipeline.scan import Scan, scan_options
 from superhosts.sources.open import open_inputs
 from superhosts.ui.live import LiveView
 from superhosts.ui.monitor import Monitor, observe_outputs, observe_watch
-from superhosts.ui.service import Reloads
+from superhosts.ui.service import Reloads, in_background
 
 
 def watch(options: Watch) -> None:
@@ -32,6 +35,8 @@ def watch(options: Watch) -> None:
     counters, asked = CountersOutput(options.counters, options), output_options(options, ENDLESS, site=options.site)
     monitor, errors = Monitor("watch", options.metrics), ReportedErrors()
     dashboard = Dashboard(options)
+    if options.save is None:
+        check_no_conflict(options, ["keep"], "only with --save")
     sources = open_inputs(options.inputs, errors.add, follow=True, tables=options.tables)
     use_filter(sources, options.filter)
     if not sources:
@@ -50,6 +55,7 @@ def watch(options: Watch) -> None:
     dashboard.show(monitor, options, title, outputs, lambda: settings if run is None else run.settings, options.save)
     reloads = Reloads(monitor.manager)
     reloads.add("--output", outputs.reopen)
+    dashboard.add_to(reloads)
 
     def take(now: Watch) -> None:
         assert run is not None  # it takes a step of the run to come here
@@ -66,7 +72,8 @@ def watch(options: Watch) -> None:
     def observed(scan: Scan) -> Iterator[None]:
         nonlocal run
         run = scan
-        with monitor.serving([*observe_watch(monitor, scan), *observe_outputs(outputs, desk)], reloads):
+        readings = [*observe_watch(monitor, scan), *observe_outputs(outputs, desk)]
+        with removing(options), monitor.serving(readings, reloads):
             yield
             monitor.manager.stopping()
 
@@ -80,3 +87,12 @@ def watch(options: Watch) -> None:
     tell_detector(options, settings)
     run_scan(sources, settings, outputs, errors, how)
     fail_with(errors.found)
+
+
+def removing(options: Watch) -> AbstractContextManager[None]:
+    """Remove sketches that are older than --keep, in the background, while the context is open."""
+    if options.save is None or options.keep is None:
+        return nullcontext()
+    stop = threading.Event()
+    folder = SavedFolder(options.save, options.site, parse_seconds(options.keep), tell)
+    return in_background("keep", lambda: folder.run(stop), stop)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from superhosts.cli._declaration import check_no_conflict
+from superhosts.cli._declaration import check_no_conflict, declared
 from superhosts.cli._keys import given_key, read_token
 from superhosts.cli._options import DashboardOptions
 from superhosts.cli._settings import naming_of
@@ -20,7 +20,7 @@ from superhosts.core.notices import Notice
 from superhosts.core.results import Selection
 from superhosts.core.units import parse_place
 from superhosts.detectors.arguments import check_threshold
-from superhosts.errors import InputError, SuperhostsError, import_extra
+from superhosts.errors import InputError, SuperhostsError, UsageError, import_extra
 from superhosts.fleet.sites import is_wrong
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.console import tell
@@ -29,9 +29,9 @@ from superhosts.output.names import Annotator
 from superhosts.pipeline.settings import Settings
 from superhosts.ui.board import Board
 from superhosts.ui.folder import SketchFolder
-from superhosts.ui.service import STATUS, read_status
+from superhosts.ui.service import STATUS, Reloads, read_status
 from superhosts.ui.view import Json, View
-from superhosts.ui.web.access import LEAST_TOKEN, Access, is_loopback, new_token
+from superhosts.ui.web.access import LEAST_TOKEN, Access, Certificate, is_loopback, new_token
 
 if TYPE_CHECKING:
     from superhosts.cli.usage.fleet import Hub as HubOptions
@@ -119,11 +119,19 @@ class Dashboard:
         self._options = options
         self._place = None if options.web is None else parse_place(options.web)
         if self._place is None:
-            check_no_conflict(options, ("web_token_file", "web_trust_proxy"), "only with --web")
+            check_no_conflict(options, sorted(declared(DashboardOptions).keys() - {"web"}), "only with --web")
         else:
             check_installed("--web")
-        if options.web_token_file is not None and options.web_token_file.exists():
-            _read_token(options.web_token_file)
+        for option, path in (("web-token-file", options.web_token_file), (VIEWERS, options.web_viewer_token_file)):
+            if path is not None and path.exists():
+                _read_token(path, option)
+        if options.web_cert is None:
+            check_no_conflict(options, ["web_key"], "only with --web-cert")
+            self.certificate = None
+        else:
+            self.certificate = Certificate(options.web_cert, options.web_key)
+            if warning := exposure_warning(options.web_key or options.web_cert):
+                tell(warning)
 
     def show(
         self,
@@ -157,6 +165,11 @@ class Dashboard:
         outputs.add(board)  # behind the destination of alerts: viewers hear of a window when its alerts are there
         monitor.showing = lambda: self.serving(view(), state=getattr(options, "state", None))
 
+    def add_to(self, reloads: Reloads) -> None:
+        """Let a reload read the certificate again."""
+        if self.certificate is not None:
+            reloads.add("certificate of the dashboard", self.certificate.load)
+
     @contextmanager
     def serving(self, view: View, *, state: Path | None = None, follow: bool = False) -> Iterator[None]:
         """Serve a view while the context is open; `follow`: sketches that come into its folder are shown, too."""
@@ -164,7 +177,13 @@ class Dashboard:
 
         assert self._place is not None
         token, where = self._token(state)
-        access = Access(self._place, token, frozenset(name.lower() for name in self._options.web_trust_proxy))
+        names, viewer = frozenset(name.lower() for name in self._options.web_trust_proxy), None
+        if (path := self._options.web_viewer_token_file) is not None:
+            viewer = _kept_token(path, VIEWERS)
+            where += f"; viewers have the token in {path}"
+            if viewer == token:
+                raise UsageError(f"--{VIEWERS} {path}: has the token that may change things; viewers need another")
+        access = Access(self._place, token, names, viewer, self.certificate)
         server = WebServer(view, access, tell)
         try:
             tell(Notice(f"dashboard at {server.url}{where}", "dashboard", url=server.url))
@@ -178,33 +197,44 @@ class Dashboard:
         """Return the token, if one is asked for, and what is told of it."""
         assert self._place is not None
         file = self._options.web_token_file
-        if file is None and (self._options.web_trust_proxy or is_loopback(self._place.host)):
+        is_asked = self._options.web_viewer_token_file is not None
+        if file is None and not is_asked and (self._options.web_trust_proxy or is_loopback(self._place.host)):
             return None, ""
         if file is None and state is None:
             token = new_token()
             return token, f"?token={token} (a new token at each start; web-token-file keeps one)"
         path = file or (state or Path()) / TOKEN
-        if not path.exists():
-            with os_errors(f"{path}: the token cannot be kept"):
-                write_private(path, new_token())
-        if warning := exposure_warning(path):
-            tell(warning)
-        return _read_token(path), f"; it asks for the token in {path}"
+        return _kept_token(path, "web-token-file"), f"; it asks for the token in {path}"
 
 
 def check_installed(name: str) -> None:
     import_extra(name, "web", "starlette", "uvicorn")
 
 
-def _read_token(path: Path) -> str:
-    return read_token(path, "--web-token-file", least=LEAST_TOKEN, advice="; without the file, one is made")
+VIEWERS = "web-viewer-token-file"
+
+
+def _kept_token(path: Path, option: str) -> str:
+    """Return the token in a file, which is made if it is not there."""
+    if not path.exists():
+        with os_errors(f"{path}: the token cannot be kept"):
+            write_private(path, new_token())
+    if warning := exposure_warning(path):
+        tell(warning)
+    return _read_token(path, option)
+
+
+def _read_token(path: Path, option: str) -> str:
+    return read_token(path, f"--{option}", least=LEAST_TOKEN, advice="; without the file, one is made")
 
 
 def web(options: Web) -> None:
     check_installed("superhosts web")
     dashboard = Dashboard(options)
     view = folder_view(options.folder, options)
-    stop = threading.Event()
-    with Interruption(lambda: set_safely(stop)), dashboard.serving(view, follow=True):
+    stop, reloads = threading.Event(), Reloads()
+    dashboard.add_to(reloads)
+    reload = None if dashboard.certificate is None else reloads.ask
+    with Interruption(lambda: set_safely(stop), reload), dashboard.serving(view, follow=True):
         while not stop.wait(WAKE):
-            pass
+            reloads.run_if_asked()

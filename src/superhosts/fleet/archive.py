@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -31,10 +32,11 @@ from superhosts.core.files import (
 from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Window
 from superhosts.core.text import counted, printable
+from superhosts.core.times import compact_time
 from superhosts.core.units import SECOND
 from superhosts.detectors.stored import Stored
 from superhosts.errors import MergeError, SketchFileError, UnreadableError
-from superhosts.fleet.clock import age_of
+from superhosts.fleet.clock import THIS_MACHINE, Clock, TimeSource, age_of
 from superhosts.fleet.link import Say
 from superhosts.fleet.names import WINDOW_NAME, SketchId, parse_window_name
 from superhosts.fleet.store import UNKNOWN, Issue, Quarantine
@@ -46,19 +48,120 @@ _OWN = re.compile(
     rf"\.?(?P<window>{WINDOW_NAME.pattern})-(?P<site>{FLEET_NAME.pattern})(?:\.cube|(?P<note>\.json))"
     r"(?:\.aside(?:\.[0-9]+)?|(?:\.[0-9-]+)?\.tmp)?"
 )
-LEFTOVER = 600.0  # age in seconds of a temporary file that no running hub can be writing
+LEFTOVER = 600.0  # age in seconds of a temporary file that no running program can be writing
 
 
-class Archive:
+class Expiring:
+    """A folder from which the files of windows go that were written more than `keep` seconds ago; others never go."""
+
+    def __init__(self, folder: Path, name: str, keep: float, say: Say) -> None:
+        self.folder, self.keep = folder, keep
+        self._name, self._say = name, say  # as the log calls it
+        self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
+
+    def _own_files(self) -> Iterable[tuple[Path, Window]]:
+        """Return all files that this program has made there, with their windows."""
+        raise NotImplementedError
+
+    def sweep(self, now: float) -> int:
+        """Remove files that are too old at a given time, and what was left half written; return how many sketches.
+
+        One call removes the sketches of at most one day: if the clock is wrong after all, an operator can still stop
+        it. A day of which nothing can be removed is skipped.
+        """
+        days: dict[str, list[Path]] = {}
+        for path, window in self._own_files():
+            if path.suffix == ".tmp":
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime < now - LEFTOVER:
+                        path.unlink()
+            elif age_of(_written(path), window.end, now) > self.keep:
+                days.setdefault(compact_time(window.start)[:8], []).append(path)
+        for number, day in enumerate(sorted(days)):
+            removed = self._remove(day, days[day])
+            if not removed:
+                continue
+            gone, later = sum(path.suffix == ".cube" for path in removed), len(days) - number - 1
+            rest = f"; those of {counted(later, 'more day')} go at the next looks" if later else ""
+            text = f"{counted(gone, 'sketch', 'sketches')} of {day} removed"
+            self._say(f"{self._name}: {text}: older than {self.keep / 86400:.3g} days{rest}")
+            return gone
+        return 0
+
+    def _remove(self, day: str, files: list[Path]) -> list[Path]:
+        """Remove files of one day, and its folder if that is empty; return what was removed, and log once what was not.
+
+        A folder in place of a file is removed only if it is empty: its files may belong to somebody else.
+        """
+        removed: list[Path] = []
+        stuck: list[str] = []
+        for path in files:
+            try:
+                path.rmdir() if is_plain_folder(path) else path.unlink()
+                removed.append(path)
+            except FileNotFoundError:  # gone already
+                pass
+            except OSError as error:
+                stuck.append(f"{printable(path)}: {error.strerror or error}")
+        for folder in {path.parent for path in files} - {self.folder}:
+            with contextlib.suppress(OSError):  # not empty yet
+                folder.rmdir()
+        if stuck and day not in self._stuck_days:
+            self._stuck_days.add(day)
+            text = f"{counted(len(stuck), 'file')} of {day}, like {stuck[0]}"
+            self._say(Notice(f"{self._name}: NOT REMOVED: {text}", "not-removed", WARNING))
+        return removed
+
+
+SWEEP = 600.0  # seconds between two looks at a folder of --save
+
+
+class SavedFolder(Expiring):
+    """The sketches that a watch saves, and what it was writing when it was killed (`--keep`).
+
+    No sites vouch for the clock. So one that is far off is believed only after some time, in which an operator can set
+    it right.
+    """
+
+    def __init__(self, folder: Path, site: str, keep: float, say: Say, times: TimeSource = THIS_MACHINE) -> None:
+        super().__init__(folder, f"--save {folder}", keep, say)
+        self._times = times
+        self._file = re.compile(rf"\.?({WINDOW_NAME.pattern})-{re.escape(site)}\.cube(?:\.[0-9]+-[0-9]+\.tmp)?")
+        newest = max((_written(path) for path, _ in self._own_files()), default=0.0)
+        self._clock = Clock(folder / ".clock", lambda: newest, say, times, patience=min(keep / 10, 86400.0))
+
+    def run(self, stop: threading.Event) -> None:
+        """Look for old files again and again."""
+        while True:
+            try:
+                self.sweep_if_believed()
+            except OSError as error:
+                text = f"{self._name}: NOT REMOVED: {error.strerror or error}; retrying"
+                self._say(Notice(text, "not-removed", WARNING))
+            if stop.wait(min(SWEEP, self.keep)):
+                return
+
+    def sweep_if_believed(self) -> int:
+        return self.sweep(self._times.wall()) if self._clock.is_believed({}) else 0
+
+    def _own_files(self) -> Iterator[tuple[Path, Window]]:
+        for path in self.folder.glob("*"):
+            name = self._file.fullmatch(path.name)
+            if name is None or path.name.startswith(".") != (path.suffix == ".tmp"):
+                continue
+            if (window := parse_window_name(name[1])) is not None:
+                yield path, window
+
+
+class Archive(Expiring):
     """A folder of sketches by day, each kept for `keep` seconds after it was written."""
 
     def __init__(
         self, folder: Path, *, keep: float, site: str, with_sites: bool, key: bytes | str | None, say: Say
     ) -> None:
-        self.folder, self.keep, self.with_sites = folder, keep, with_sites
-        self._site, self._key, self._say = site, key, say
+        super().__init__(folder, "archive", keep, say)
+        self._site, self._key, self.with_sites = site, key, with_sites
         self.quarantine = Quarantine(say)
-        self._stuck_days: set[str] = set()  # days with files that could not be removed; these were logged
         with os_errors(f"--archive {folder}: cannot be made"):
             make_folder(folder)
             if folder.stat().st_mode & 0o007:
@@ -150,54 +253,6 @@ class Archive:
     def newest(self) -> float:
         """Return when a sketch was last written here, in seconds since 1970; 0 if there is none."""
         return max((_written(path) for path in self.folder.glob("*/*.cube")), default=0.0)
-
-    def sweep(self, now: float) -> int:
-        """Remove sketches that are older than `keep` at a given time; return how many. Files of others are not touched.
-
-        One call removes the sketches of at most one day: if the clock is wrong after all, an operator can still stop
-        it. A day of which nothing can be removed is skipped.
-        """
-        days: dict[Path, list[Path]] = {}
-        for path, window in self._own_files():
-            if path.suffix == ".tmp":
-                with contextlib.suppress(OSError):
-                    if path.stat().st_mtime < now - LEFTOVER:
-                        path.unlink()
-            elif age_of(_written(path), window.end, now) > self.keep:
-                days.setdefault(path.parent, []).append(path)
-        for number, day in enumerate(sorted(days)):
-            removed = self._remove(day, days[day])
-            if not removed:
-                continue
-            gone, later = sum(path.suffix == ".cube" for path in removed), len(days) - number - 1
-            rest = f"; those of {counted(later, 'more day')} go at the next looks" if later else ""
-            text = f"{counted(gone, 'sketch', 'sketches')} of {day.name} removed"
-            self._say(f"archive: {text}: older than {self.keep / 86400:.3g} days{rest}")
-            return gone
-        return 0
-
-    def _remove(self, day: Path, files: list[Path]) -> list[Path]:
-        """Remove files of one day, and its folder if that is empty; return what was removed, and log once what was not.
-
-        A folder in place of a file is removed only if it is empty: its files may belong to somebody else.
-        """
-        removed: list[Path] = []
-        stuck: list[str] = []
-        for path in files:
-            try:
-                path.rmdir() if is_plain_folder(path) else path.unlink()
-                removed.append(path)
-            except FileNotFoundError:  # gone already
-                pass
-            except OSError as error:
-                stuck.append(f"{printable(path)}: {error.strerror or error}")
-        with contextlib.suppress(OSError):  # not empty yet
-            day.rmdir()
-        if stuck and day.name not in self._stuck_days:
-            self._stuck_days.add(day.name)
-            text = f"{counted(len(stuck), 'file')} of {day.name}, like {stuck[0]}"
-            self._say(Notice(f"archive: NOT REMOVED: {text}", "not-removed", WARNING))
-        return removed
 
     def _own_files(self) -> Iterator[tuple[Path, Window]]:
         """Yield all files that this archive has made (`_OWN`), with their windows."""

@@ -4,12 +4,14 @@ A clock that is months ahead at start makes every file look old. So nothing is r
 with other evidence: it continues from the last time that a hub worked here (the modification time of a file in the
 state folder, otherwise of the newest file), or at least half of all sites send windows of the current time; more than
 one, if more than one is known, since a single site may share the hub's time source. The monotonic clock shows if the
-clock was set while the hub runs. Without any evidence, an operator confirms the clock with `touch`.
+clock was set while the hub runs. Without any evidence, an operator confirms the clock with `touch`. A watch has no
+sites, so it believes a clock in doubt after some time (`patience`), in which somebody can set it right.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Set
@@ -18,7 +20,7 @@ from pathlib import Path
 
 from superhosts.core.files import open_fresh
 from superhosts.core.notices import WARNING, Notice
-from superhosts.core.times import iso_time
+from superhosts.core.times import age_text, iso_time
 from superhosts.core.units import SECOND
 from superhosts.fleet.link import Say
 
@@ -38,14 +40,25 @@ THIS_MACHINE = TimeSource()
 
 
 class Clock:
-    """Judges this machine's clock. `newest` returns the modification time of the newest file, 0 if there is none."""
+    """Judges this machine's clock. `newest` returns the modification time of the newest file, 0 if there is none.
 
-    def __init__(self, record: Path, newest: Callable[[], float], say: Say, times: TimeSource = THIS_MACHINE) -> None:
+    `patience`: seconds that it may be off, and after which it is believed all the same, if no sites can vouch for it.
+    """
+
+    def __init__(
+        self,
+        record: Path,
+        newest: Callable[[], float],
+        say: Say,
+        times: TimeSource = THIS_MACHINE,
+        patience: float | None = None,
+    ) -> None:
         self.doubt: str | None = None  # why the clock is not trusted
         self._times, self._record, self._say = times, record, say
+        self._tolerance, self._patience = max(TOLERANCE, patience or 0.0), patience
         recorded = self._recorded()
         self._believed = recorded or newest() or times.wall()
-        self._steady = times.steady()
+        self._steady = self._doubted = times.steady()
         if recorded is None:  # Files written while the clock is in doubt must not count as evidence at the next start.
             self._record_time(self._believed)
 
@@ -67,7 +80,8 @@ class Clock:
         fleet = known | ends.keys()
         by_sites = 2 * agreeing >= len(fleet) and (agreeing > 1 or len(fleet) == len(known) == 1)
         by_hand = self.doubt is not None and abs(now - (self._recorded() or 0.0)) <= TOLERANCE
-        if abs(now - expected) <= TOLERANCE or by_sites or by_hand:
+        waited = self.doubt is not None and self._times.steady() - self._doubted >= (self._patience or math.inf)
+        if abs(now - expected) <= self._tolerance or by_sites or by_hand or waited:
             if self.doubt is not None:
                 self.doubt = None
                 self._say(Notice("the clock is plausible again: old files are removed", "recovered"))
@@ -75,11 +89,12 @@ class Clock:
             self._record_time(now)
             return True
         if self.doubt is None:
-            self.doubt = f"it shows {_iso(now)}, and this hub last worked at {_iso(expected)}"
-            way = (
-                "nothing is removed by age until at least half of the sites send windows of this time; "
-                f"if it is right: touch {self._record}"
-            )
+            self._doubted, who = self._times.steady(), "hub" if self._patience is None else "watch"
+            self.doubt = f"it shows {_iso(now)}, and this {who} last worked at {_iso(expected)}"
+            until = "until at least half of the sites send windows of this time"
+            if self._patience is not None:
+                until = f"for the next {age_text(self._patience)}, so set the clock if it is wrong"
+            way = f"nothing is removed by age {until}; if it is right: touch {self._record}"
             self._say(Notice(f"CLOCK IN DOUBT: {self.doubt}; {way}", "clock-in-doubt", WARNING))
         return False
 

@@ -119,7 +119,7 @@ def open_destination(
 def check_addresses(options: OutputOptions, run: RunKind) -> None:
     """Raise what opening the destinations would, as far as their addresses tell. Nothing is opened."""
     with options.naming_option():
-        for wanted in _wanted(options.addresses):
+        for wanted in wanted_addresses(options.addresses):
             kind = find_kind(wanted.text, run)
             if issubclass(kind, Sender):
                 kind.open(wanted.text, private=wanted.private).close()
@@ -152,7 +152,8 @@ def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
     raise UsageError(f"{address}: the name must end in {', '.join(most)} or {last}{folder}")
 
 
-def _wanted(addresses: Sequence[str]) -> Iterator[Wanted]:
+def wanted_addresses(addresses: Sequence[str]) -> Iterator[Wanted]:
+    """Yield the addresses of `--output`, those in an @FILE one by one. Raise UsageError if that cannot be read."""
     for text in addresses:
         if not text.startswith("@"):
             yield Wanted(text)
@@ -182,7 +183,7 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
             delivery.say(warning)
     try:
         with options.naming_option():
-            for wanted in _wanted(options.addresses):
+            for wanted in wanted_addresses(options.addresses):
                 if wanted in there:
                     opened.append(there[wanted])
                     continue

@@ -124,6 +124,7 @@ class State(TypedDict, total=False):
 
 class Summary(State, total=False):
     can: Required[dict[str, bool]]
+    may_change: bool
     title: str
     version: str
     live: bool

@@ -196,13 +196,15 @@ class View:
             "parts": self.parts is not None or self._filling is not None,
         }
 
-    def summary(self) -> Json:
+    def summary(self, *, may_change: bool = True) -> Json:
+        """Return what is shown, and whether whoever asks may change it: mute hosts, for instance."""
         newest, selection, state, now = self.board.newest, self.selection(), self.state(), self.clock()
         return {
             "title": self.title,
             "version": __version__,
             "live": state["live_until"] > now,
             "can": self.can,
+            "may_change": may_change,
             **state,
             "now": now,
             "threshold": selection.threshold,

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import hashlib
+import hmac
 import http.client
 import json
 import socket
+import ssl
+import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from starlette.types import Message
 
 from cli.test_hosts import NOON
@@ -26,12 +31,14 @@ from superhosts.ui.board import Board
 from superhosts.ui.endpoint import Place
 from superhosts.ui.view import View
 from superhosts.ui.web import app, server
-from superhosts.ui.web.access import Access, is_loopback
+from superhosts.ui.web.access import Access, Certificate, is_loopback
 from superhosts.ui.web.answers import LONGEST_WHY
 from superhosts.ui.web.server import WebServer
 from waiting import wait_for
 
 TOKEN = "a-token-of-more-than-16-characters"
+LOOKING = "another-token-of-viewers-who-look"
+AUTHORITY = trustme.CA()
 JSON = {"Content-Type": "application/json"}
 
 
@@ -49,6 +56,10 @@ class Answer:
 def ask(web: WebServer, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
     """Ask; underscores in the names of headers stand for hyphens."""
     connection = http.client.HTTPConnection(web.place.host, web.place.port, timeout=120)
+    if web.access.certificate is not None:
+        trusting = ssl.create_default_context()
+        AUTHORITY.configure_trust(trusting)
+        connection = http.client.HTTPSConnection(web.place.host, web.place.port, timeout=120, context=trusting)
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     if body is not None and not isinstance(body, bytes):
         body, sent = json.dumps(body).encode(), {**JSON, **sent}
@@ -623,3 +634,188 @@ def test_the_work_never_waits_for_a_viewer_that_does_not_read() -> None:
             view.board.write(report(number, []))
         free.set()
         assert ask(web, "/api/summary").content["changed"] == 100
+
+
+# A token of viewers, and what is told of changes
+
+
+@pytest.fixture
+def two(shown: Shown) -> Iterator[WebServer]:
+    with serving(shown.view, token=TOKEN, access={"viewer": LOOKING}) as served:
+        yield served
+
+
+MUTE = {"host": "10.9.0.0/16", "rule": "", "seconds": 3600, "why": "known"}
+
+
+def test_viewers_see_everything_and_change_nothing(two: WebServer, shown: Shown) -> None:
+    viewer, owner = ({"Authorization": f"Bearer {token}"} for token in (LOOKING, TOKEN))
+    for path in ("summary", "windows", "window", "alerts", "sites", "sketch", "host?host=10.2.7.66", "ask?top=1"):
+        assert ask(two, f"/api/{path}", **viewer).status == 200, path
+    assert ask(two, "/api/summary", **viewer).content["may_change"] is False
+    assert ask(two, "/api/summary", **owner).content["may_change"] is True
+    for name in (*app.POST_ROUTES, "anything"):
+        for method in ("POST", "PUT", "DELETE"):
+            found = ask(two, f"/api/{name}", method, MUTE, **viewer)
+            assert (found.status, "you may look" in found.content["error"]) == (403, True), (method, name)
+    assert shown.view.list_alerts()["muted"] == []
+    assert ask(two, "/api/mute", "POST", MUTE, **owner).status == 200
+    assert ask(two, "/api/unmute", "POST", {"host": "10.9.0.0/16"}, **owner).status == 200
+
+
+def test_the_cookie_of_a_viewer_is_another_and_is_no_more_than_the_token(two: WebServer) -> None:
+    cookies = {}
+    for token in (TOKEN, LOOKING):
+        by_link = ask(two, f"/?token={token}").headers["Set-Cookie"]
+        form = {"Content_Type": "application/x-www-form-urlencoded"}
+        by_form = ask(two, "/login", "POST", f"token={token}".encode(), **form).headers["Set-Cookie"]
+        assert by_link == by_form
+        cookies[token] = by_link.partition(";")[0]
+    assert cookies[TOKEN] != cookies[LOOKING]
+    assert ask(two, "/api/mute", "POST", {}, Cookie=cookies[LOOKING]).status == 403
+    assert ask(two, "/api/mute", "POST", {}, Cookie=cookies[TOKEN]).status == 400  # it may, and says nothing of sense
+    assert ask(two, "/api/summary", Cookie=cookies[LOOKING]).content["may_change"] is False
+    both = f"{cookies[LOOKING]}; {cookies[TOKEN]}"  # of two tabs of different times
+    assert ask(two, "/api/summary", Cookie=both).content["may_change"] is True
+    for wrong in ("", "wrong", TOKEN[:-1], LOOKING + "x"):
+        assert ask(two, "/api/summary", Authorization=f"Bearer {wrong}").status == 401
+        assert ask(two, f"/?token={wrong}").status == 401
+
+
+def test_tokens_that_are_not_there_open_nothing(locked: WebServer) -> None:
+    """An empty token is not that of viewers, whom this dashboard does not have."""
+    empty = hmac.new(b"", b"superhosts cookie", hashlib.sha256).hexdigest()
+    assert ask(locked, "/api/summary", Cookie=f"{locked.access.cookie}={empty}").status == 401
+    assert ask(locked, "/api/summary", Authorization="Bearer ").status == 401
+
+
+def test_every_change_is_told_and_nothing_else(two: WebServer, shown: Shown) -> None:
+    told: list[Any] = two.told  # type: ignore[attr-defined]
+    owner = {"Authorization": f"Bearer {TOKEN}"}
+    ask(two, "/api/summary", **owner)
+    ask(two, "/api/mute", "POST", {**MUTE, "seconds": -1}, **owner)
+    ask(two, "/api/mute", "POST", MUTE, Authorization=f"Bearer {LOOKING}")
+    assert told == []
+    forged = {**MUTE, "why": "known\nsuperhosts: dashboard: mute: everything", "other": ["x"] * 400}
+    ask(two, "/api/mute", "POST", forged, **owner)
+    ask(two, "/api/unmute", "POST", {"host": "10.9.0.0/16"}, X_Forwarded_For="192.0.2.7", **owner)
+    mute, unmute = told
+    assert mute.startswith("dashboard: mute: host 10.9.0.0/16, seconds 3600, why known\\nsuperhosts")
+    assert mute.endswith("(by token, address 127.0.0.1)")
+    assert ("\n" in mute, len(mute) < 1200) == (False, True)
+    assert (mute.event, mute.fields) == ("changed", {"change": "mute", "by": "token", "address": "127.0.0.1"})
+    assert unmute == "dashboard: unmute: host 10.9.0.0/16 (by token, address 127.0.0.1)"  # no proxy is trusted
+    assert all(TOKEN not in str(each) for each in told)
+
+
+def test_a_trusted_proxy_says_for_whom_a_change_is(shown: Shown) -> None:
+    with serving(shown.view, access={"names": frozenset({"hub.example.org"})}) as web:
+        headers = {"Host": "hub.example.org", "X_Forwarded_For": "192.0.2.7", "X_Forwarded_User": "ann\x1b[31m"}
+        assert ask(web, "/api/unmute", "POST", {"host": "10.9.0.0/16"}, **headers).status == 200
+        (told,) = web.told  # type: ignore[attr-defined]
+    assert "(by anybody, address 127.0.0.1, user ann\\x1b[31m, for 192.0.2.7)" in told
+
+
+# HTTPS
+
+
+def certificate(folder: Path, name: str = "127.0.0.1", authority: trustme.CA = AUTHORITY) -> Certificate:
+    made = authority.issue_cert(name)
+    cert, key = folder / "web.crt", folder / "web.key"
+    cert.write_bytes(b"".join(each.bytes() for each in made.cert_chain_pems))
+    made.private_key_pem.write_to_path(str(key))
+    return Certificate(cert, key)
+
+
+def test_https_shows_all_that_http_shows(shown: Shown, tmp_path: Path) -> None:
+    access = {"certificate": certificate(tmp_path)}
+    with serving(shown.view, token=TOKEN, access=access) as web:
+        assert web.url == f"https://{web.place}/"
+        opened = ask(web, f"/?token={TOKEN}")
+        cookie = opened.headers["Set-Cookie"]
+        assert (opened.status, "; Secure" in cookie, "HttpOnly" in cookie) == (200, True, True)
+        kept = {"Cookie": cookie.partition(";")[0]}
+        assert ask(web, "/api/windows", **kept).content == json.loads(json.dumps(shown.view.windows()))
+        own = {"Origin": web.url.rstrip("/"), "Sec_Fetch_Site": "same-origin"}
+        assert ask(web, "/api/unmute", "POST", {"host": "10.0.0.1"}, **own, **kept).status == 200
+        assert (
+            ask(web, "/api/unmute", "POST", {"host": "10.0.0.1"}, Origin="https://evil.example", **kept).status == 403
+        )
+        with socket.create_connection(web.place, timeout=60) as client:
+            client.sendall(f"GET / HTTP/1.1\r\nHost: {web.place}\r\n\r\n".encode())
+            assert b"HTTP" not in _left(client)
+
+
+def serial(web: WebServer) -> int:
+    trusting = ssl.create_default_context()
+    AUTHORITY.configure_trust(trusting)
+    client = socket.create_connection(web.place, timeout=60)
+    with trusting.wrap_socket(client, server_hostname="127.0.0.1") as secured:
+        found: Any = secured.getpeercert()
+        return int(found["serialNumber"], 16)
+
+
+def test_a_renewed_certificate_is_loaded_and_a_wrong_one_is_not(tmp_path: Path) -> None:
+    mine = certificate(tmp_path)
+    with serving(empty_view(), access={"certificate": mine}) as web:
+        first = serial(web)
+        certificate(tmp_path)  # The files are new, and nobody has said so.
+        assert serial(web) == first
+        mine.load()
+        second = serial(web)
+        assert second != first
+        certificate(tmp_path)
+        other = trustme.CA().issue_cert("127.0.0.1")
+        (tmp_path / "web.key").write_bytes(other.private_key_pem.bytes())
+        with pytest.raises(UsageError, match="KEY_VALUES_MISMATCH"):
+            mine.load()
+        assert serial(web) == second  # not a new certificate with an old key
+        assert ask(web, "/api/summary").status == 200
+
+
+def test_clients_that_do_not_finish_their_handshake_shut_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
+    with serving(empty_view(), access={"certificate": certificate(tmp_path)}) as web:
+        trusting = ssl.create_default_context()
+        AUTHORITY.configure_trust(trusting)
+        known = http.client.HTTPSConnection(*web.place, timeout=20, context=trusting)
+        known.request("GET", "/api/summary")
+        assert Answer(known.getresponse()).status == 200
+        silent = [socket.create_connection(web.place, timeout=20) for _ in range(12)]
+        for client in silent[:7]:
+            assert client.recv(1) == b""
+        known.request("GET", "/api/summary")  # one that has finished it is not cut
+        assert Answer(known.getresponse()).status == 200
+        known.close()
+        assert ask(web, "/api/summary").status == 200
+        for client in silent:
+            client.close()
+
+
+def test_files_that_are_no_certificate_are_refused(tmp_path: Path) -> None:
+    certificate(tmp_path)
+    cert, key, junk = tmp_path / "web.crt", tmp_path / "web.key", tmp_path / "junk"
+    junk.write_text("junk")
+    locked = tmp_path / "locked.key"
+    made = subprocess.run(
+        ["openssl", "rsa", "-aes128", "-passout", "pass:geheim", "-in", key, "-out", locked], capture_output=True
+    )
+    both = tmp_path / "both.pem"
+    both.write_bytes(cert.read_bytes() + key.read_bytes())
+    Certificate(both)
+    cases: list[tuple[Path, Path | None, str]] = [
+        (tmp_path / "none", key, f"{tmp_path / 'none'} cannot be read: No such file"),
+        (cert, tmp_path / "none", f"{tmp_path / 'none'} cannot be read: No such file"),
+        (cert, tmp_path, f"{tmp_path} cannot be read: Is a directory"),
+        (junk, key, "give a certificate in PEM"),
+        (cert, junk, "give a certificate in PEM"),
+        (cert, None, "the private key that belongs to it"),
+        *([(cert, locked, "without a passphrase")] if made.returncode == 0 else []),
+    ]
+    for first, second, why in cases:
+        with pytest.raises(UsageError) as refused:
+            Certificate(first, second)
+        assert str(refused.value).startswith(f"--web-cert {first}")
+        assert why in str(refused.value), (first, second)

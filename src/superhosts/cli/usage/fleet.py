@@ -102,8 +102,7 @@ class HubWindowOptions(Options, panel="Windows"):
 class ArchiveOptions(Options, panel="Archive"):
     archive: Path | None = opt("DIR").about("Keep the union of every window in DIR.")
     archive_sites: bool = flag().about("Keep the sketch of every site, too.")
-    keep: str = opt("DURATION", "90d", offers=("7d", "30d", "90d", "365d")).about("""How long archived sketches are
-        kept.""")
+    keep: str = common.KEEP(default="90d", shown=True).about("How long archived sketches are kept.")
 
 
 class UpstreamOptions(Options, panel="Upstream hub"):

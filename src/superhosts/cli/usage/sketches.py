@@ -1,4 +1,4 @@
-"""Options of the commands that read saved sketches: `hosts`, `web`, `explain` and `merge`."""
+"""Options of the commands that read saved sketches: `hosts`, `report`, `web`, `explain` and `merge`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from superhosts.cli import _options as common
 from superhosts.cli._declaration import Options, arg, flag, opt
-from superhosts.core.units import parse_place
+from superhosts.core import defaults
+from superhosts.core.units import parse_duration, parse_place
 from superhosts.errors import UsageError
 
 
@@ -37,6 +38,32 @@ class Hosts(common.SketchOptions, common.TimeOptions, OnlyOptions, common.Wanted
         not shorter than theirs.""")
     plot: Path | None = common.PLOT
     fail_on_find: bool = common.FAIL_ON_FIND
+    local_time: bool = common.LOCAL_TIME
+
+
+class Report(common.NamesOptions):
+    """The folder is that of --save, or a hub's archive. New are super hosts that were none in as long a time before;
+    risen, with half as many peers again by the medians; persistent, in at least half of the windows; gone, those that
+    are none now. The page has figures, too, and needs no other file. Without --output, the report is text.
+
+    A window that cannot be read is left out, and the exit status is 3. Large folders are asked for five minutes; then
+    the report says how many windows it lacks.
+
+    Examples:
+        superhosts report sketches
+        superhosts report sketches --last 24h -o report.html
+        superhosts report archive --last 7d --until 2026-11-16 -o week.html
+        superhosts report sketches -o 'smtp://mail.example.net/?to=noc@example.net'
+    """
+
+    folder: Path = arg("DIR").about("Folder of saved sketches, with all folders in it.")
+    last: str = opt("DURATION", "24h", check=parse_duration, offers=("24h", "7d", "30d")).about("The time to report.")
+    until: str | None = opt("TIME", shown="now").about("The end of that time: 2026-11-14T12:00 (UTC), or 1d.")
+    threshold: float | None = common.THRESHOLD(default=None, shown=f"{defaults.THRESHOLD}")
+    output: list[str] = common.OUTPUT.about("""Write the page to FILE.html, which is replaced, or mail it to
+        smtp://HOST/?to=…; @FILE holds addresses with secrets. May be given several times.""")
+    json: bool = common.JSON_OBJECT
+    key_file: Path | None = common.SKETCH_KEY_FILE
     local_time: bool = common.LOCAL_TIME
 
 

@@ -74,6 +74,7 @@ class Watch(
         superhosts watch live:eth0 --window 5m --slide 10s
         superhosts watch live:eth0,eth1 --filter 'tcp port 22' --json
         superhosts watch live:eth0 --inner private --save sketches --web :8105
+        superhosts watch live:eth0 --save sketches --keep 30d
     """
 
     first: ClassVar = (
@@ -84,6 +85,9 @@ class Watch(
     refresh: str = common.REFRESH
     site: str = common.SITE(setting=True)
     save: Path | None = common.SAVE
+    keep: str | None = common.KEEP.about("""How long the sketches of --save are kept; older ones of this site are
+        removed.""")
+    exact: str | None = common.EXACT(setting=True)
     counters: str | None = common.COUNTERS
     quiet: bool = common.QUIET
 

@@ -13,6 +13,7 @@ import socket
 from email.headerregistry import Address as Mailbox
 from email.message import EmailMessage
 from email.utils import formatdate
+from secrets import token_hex
 from typing import ClassVar
 
 from superhosts.core.text import counted, printable
@@ -47,11 +48,14 @@ class Mail(Sender):
             address.tls()
 
     def deliver(self, batch: Batch) -> None:
-        if not batch.records:
-            return
+        if batch.records:
+            self.send(self.message(batch))
+
+    def send(self, mail: EmailMessage) -> None:
+        """Send one mail, or raise TemporaryError or PermanentError."""
         try:
             with self._connect() as server:
-                server.send_message(self.message(batch), self._from, self._to)
+                server.send_message(mail, self._from, self._to)
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
             text = "; ".join(f"{code} {_text(said)}" for code, said in error.recipients.values())
@@ -65,17 +69,22 @@ class Mail(Sender):
             raise TemporaryError(reason_of(error)) from None
 
     def message(self, batch: Batch) -> EmailMessage:
-        mail = EmailMessage()
-        mail["Subject"] = _subject(batch)
-        mail["From"], mail["To"], mail["Date"] = self._from, ", ".join(self._to), formatdate()
-        mail["Message-ID"] = f"<{batch.id}@superhosts.invalid>"  # the same if the mail is sent again
-        mail["Auto-Submitted"] = "auto-generated"
         lines = [batch.heading, "", *(describe(record) for record in shown_records(batch))]
         if len(batch.records) > SHOWN:
             lines.append(f"and {len(batch.records) - SHOWN:,} more, in the attachment")
-        mail.set_content("\n".join(lines) + "\n")
+        mail = self.message_of(_subject(batch), "\n".join(lines) + "\n", batch.id)
         rows = "".join(f"{json.dumps(record)}\n" for record in batch.records)
         mail.add_attachment(rows.encode(), maintype="application", subtype="x-ndjson", filename="superhosts.jsonl")
+        return mail
+
+    def message_of(self, subject: str, text: str, id: str = "") -> EmailMessage:
+        """Return a mail with a plain text; `id` is the same if the mail is sent again."""
+        mail = EmailMessage()
+        mail["Subject"] = subject
+        mail["From"], mail["To"], mail["Date"] = self._from, ", ".join(self._to), formatdate()
+        mail["Message-ID"] = f"<{id or token_hex(16)}@superhosts.invalid>"
+        mail["Auto-Submitted"] = "auto-generated"
+        mail.set_content(text)
         return mail
 
     def _connect(self) -> smtplib.SMTP:

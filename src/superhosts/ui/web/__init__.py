@@ -5,6 +5,6 @@
                           app.py      the routes, the files of the page, event streams, the headers of all answers
                           server.py   the thread, its sockets and limits
 
-Everything is read-only, but for muting alerts. The work that is shown never waits for a viewer: it wakes the event
-loop of the server, and answers are made in threads of their own.
+Everything is read-only, but for what people do about alerts. The work that is shown never waits for a viewer: it wakes
+the event loop of the server, and answers are made in threads of their own.
 """

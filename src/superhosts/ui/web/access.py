@@ -14,9 +14,12 @@ import ipaddress
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from superhosts.core.files import os_errors
 from superhosts.core.units import Place
+from superhosts.errors import UsageError
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 LEAST_TOKEN = 16  # characters of a token that somebody has chosen
@@ -33,13 +36,47 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
+class Certificate:
+    """The certificate of a dashboard over HTTPS. Connections that are made after `load` get that of the files then."""
+
+    def __init__(self, cert: Path, key: Path | None = None) -> None:
+        import ssl  # 8 ms, which dashboards without a certificate do not wait for
+
+        self._cert, self._key = cert, key
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.load()
+
+    def load(self) -> None:
+        """Read the files. Raise UsageError if they cannot be used; then the certificate stays as it was."""
+        import ssl
+
+        names = f"--web-cert {self._cert}" + (f" and --web-key {self._key}" if self._key else "")
+        for path in filter(None, (self._cert, self._key)):
+            with os_errors(f"{names}: {path} cannot be read", UsageError), path.open("rb"):
+                pass
+        for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.context):  # half of a pair would be left in it
+            try:
+                context.load_cert_chain(self._cert, self._key, password=lambda: "")  # or a terminal is asked for it
+            except (OSError, ValueError) as error:
+                way = "give a certificate in PEM, and the private key that belongs to it, without a passphrase"
+                raise UsageError(f"{names}: {getattr(error, 'reason', None) or error}; {way}") from None
+
+
+ANYBODY, OWNER, VIEWER = "anybody", "token", "viewer token"  # who asks: without a token, or with one of two
+
+
 @dataclass(frozen=True)
 class Access:
-    """What a request must bring. `names`: host names besides those of this machine, as a reverse proxy has them."""
+    """What a request must bring. `names`: host names besides those of this machine, as a reverse proxy has them.
+
+    Whoever has the token of viewers may look, and change nothing.
+    """
 
     place: Place
     token: str | None = None
     names: frozenset[str] = frozenset()
+    viewer: str | None = None
+    certificate: Certificate | None = None
 
     @property
     def cookie(self) -> str:
@@ -47,9 +84,12 @@ class Access:
         return f"superhosts_{self.place.port}"
 
     @property
-    def cookie_value(self) -> str:
-        """What the cookie says: it proves the token, and does not show it."""
-        return hmac.new((self.token or "").encode(), b"superhosts cookie", hashlib.sha256).hexdigest()
+    def _tokens(self) -> dict[str, str]:
+        return {holder: token for holder, token in ((OWNER, self.token), (VIEWER, self.viewer)) if token is not None}
+
+    def cookie_value(self, holder: str) -> str:
+        """Return what the cookie says: it proves the token, and does not show it."""
+        return hmac.new(self._tokens[holder].encode(), b"superhosts cookie", hashlib.sha256).hexdigest()
 
     def knows_host(self, header: str) -> bool:
         try:
@@ -73,18 +113,21 @@ class Access:
             return False
         return parts.netloc.lower() == headers.get("host", "").lower() or (parts.hostname or "") in self.names
 
-    def has_token(self, headers: Mapping[str, str]) -> bool:
-        """Return True if no token is needed, or the right one is there, in a header or as the cookie."""
+    def holder(self, headers: Mapping[str, str]) -> str | None:
+        """Return who asks, by the token in a header or the cookie; None: nobody who may."""
         if self.token is None:
-            return True
+            return ANYBODY
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            return self.is_token(given.strip())
-        cookies = (each.strip().partition("=") for each in headers.get("cookie", "").split(";"))  # of others, too
-        return any(name == self.cookie and _same(value, self.cookie_value) for name, _, value in cookies)
+            return self.holder_of(given.strip())
+        cookies = [each.strip().partition("=") for each in headers.get("cookie", "").split(";")]  # of others, too
+        own = [value for name, _, value in cookies if name == self.cookie]
+        wanted = {holder: self.cookie_value(holder) for holder in self._tokens}
+        return next((holder for holder in wanted if any(_same(value, wanted[holder]) for value in own)), None)
 
-    def is_token(self, given: str) -> bool:
-        return self.token is not None and _same(given, self.token)
+    def holder_of(self, given: str) -> str | None:
+        """Return whose token this is."""
+        return next((holder for holder, token in self._tokens.items() if _same(given, token)), None)
 
 
 def _same(given: str, wanted: str) -> bool:

@@ -53,10 +53,12 @@ class Answers:
         self._quick.close()
         self._slow.close()
 
-    async def answer(self, name: str, asked: Any) -> Content:
+    async def answer(self, name: str, asked: Any, *, may_change: bool = True) -> Content:
         """Answer the question of this name; `asked` are its parameters, or the object that was posted."""
         view = self.view
-        plain = {"summary": view.summary, "sites": view.list_sites, "alerts": view.list_alerts, "sketch": view.sketch}
+        if name == "summary":
+            return await self._answer(self._quick, lambda: view.summary(may_change=may_change))
+        plain = {"sites": view.list_sites, "alerts": view.list_alerts, "sketch": view.sketch}
         if name in plain:
             return await self._answer(self._quick, plain[name])
         found: Content = await getattr(self, name)(asked)

@@ -7,7 +7,7 @@ import contextlib
 import gzip
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
@@ -21,10 +21,11 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from superhosts.core.notices import Notice
 from superhosts.core.text import printable
 from superhosts.errors import SuperhostsError
 from superhosts.ui.folder import BusyError
-from superhosts.ui.web.access import Access
+from superhosts.ui.web.access import ANYBODY, VIEWER, Access
 from superhosts.ui.web.answers import Answers, Content
 
 MOST_VIEWERS = 256  # event streams at the same time
@@ -145,7 +146,10 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def make_app(
     answers: Answers, changes: Changes, access: Access, say: Callable[[str], None], *, writing: float
 ) -> ASGIApp:
-    """Return the application. `say` is told of errors that nobody expects; `writing`: seconds for each piece sent."""
+    """Return the application. `writing`: seconds for each piece sent.
+
+    `say` is told of errors that nobody expects, and of every change.
+    """
     pages = read_pages()
     login = pages["login.html"]
     wrong = login.saying("This token is wrong.")
@@ -153,7 +157,11 @@ def make_app(
     def api(name: str, *, posts: bool) -> Endpoint:
         async def answer(request: Request) -> Response:
             asked = await _json_of(request) if posts else request.query_params
-            return _sent(request, await answers.answer(name, asked), "application/json")
+            holder = access.holder(request.headers) or ""
+            content = await answers.answer(name, asked, may_change=holder != VIEWER)
+            if posts:
+                say(_change(name, asked, holder, request, access))
+            return _sent(request, content, "application/json")
 
         return _told(answer, say)
 
@@ -164,11 +172,11 @@ def make_app(
 
     async def index(request: Request) -> Response:
         token = request.query_params.get("token", "")
-        if access.is_token(token):
+        if holder := access.holder_of(token):
             # No redirect: after a link of another site, a browser would not send this cookie with it. The page removes
             # the token from its address, which histories would keep.
-            return _logged_in(_page(request, pages["index.html"]), access, request)
-        if not access.has_token(Headers(scope=request.scope)):
+            return _logged_in(_page(request, pages["index.html"]), access, holder, request)
+        if access.holder(request.headers) is None:
             return _page(request, wrong if token else login, 401)
         return _page(request, pages["index.html"])
 
@@ -176,9 +184,10 @@ def make_app(
         if request.method != "POST":
             return RedirectResponse("./")  # the address of a refused form, entered again
         fields = parse_qs((await _body_of(request)).decode("utf-8", "replace"))
-        if not access.is_token(fields.get("token", [""])[0].strip()):
+        holder = access.holder_of(fields.get("token", [""])[0].strip())
+        if holder is None:
             return _page(request, wrong, 401)
-        return _logged_in(RedirectResponse("./", 303), access, request)
+        return _logged_in(RedirectResponse("./", 303), access, holder, request)
 
     async def static(request: Request) -> Response:
         page = pages.get(request.path_params["name"])
@@ -214,7 +223,7 @@ class Guard:
         await (self._app if refusal is None else refusal)(scope, receive, guarded)
 
     def has_token(self, scope: Scope) -> bool:
-        return self._access.has_token(Headers(scope=scope))
+        return self._access.holder(Headers(scope=scope)) is not None
 
     def _refusal(self, scope: Scope) -> Response | None:
         """Return the answer to a request that must not go on; None if it may."""
@@ -230,8 +239,11 @@ class Guard:
         # whoever has the token may log anybody in.
         if is_api and not access.is_own(headers):
             return _error(403, "a request of another page")
-        if is_api and not access.has_token(headers):
+        holder = access.holder(headers) if is_api else ANYBODY
+        if holder is None:
             return _error(401, "a token is needed: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+        if holder == VIEWER and scope["method"] not in ("GET", "HEAD"):
+            return _error(403, "with the token of viewers you may look, and change nothing")
         return None
 
 
@@ -288,11 +300,21 @@ def _page(request: Request, page: Page, status: int = 200) -> Response:
     return _sent(request, page.content, page.kind, status, **headers)
 
 
-def _logged_in(response: Response, access: Access, request: Request) -> Response:
-    is_secure = request.headers.get("x-forwarded-proto") == "https"
-    response.set_cookie(
-        access.cookie, access.cookie_value, httponly=True, samesite="strict", secure=is_secure, path="/"
-    )
+def _change(name: str, content: Mapping[str, Any], holder: str, request: Request, access: Access) -> Notice:
+    """Return the line of the log about a change: who has made it, from where, and what it is."""
+    who = {"by": holder, "address": request.client.host if request.client else ""}
+    if access.names:  # the proxy that is trusted says for whom it asks
+        told = {"user": "x-forwarded-user", "for": "x-forwarded-for"}
+        who |= {field: printable(value) for field, header in told.items() if (value := request.headers.get(header))}
+    what = ", ".join(f"{key} {value}" for key, value in content.items() if value not in ("", None))
+    words = ", ".join(f"{key} {value}" for key, value in who.items())
+    return Notice(f"dashboard: {name}: {printable(what, 1000)} ({words})", "changed", change=name, **who)
+
+
+def _logged_in(response: Response, access: Access, holder: str, request: Request) -> Response:
+    is_secure = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
+    value = access.cookie_value(holder)
+    response.set_cookie(access.cookie, value, httponly=True, samesite="strict", secure=is_secure, path="/")
     return response
 
 

@@ -7,10 +7,14 @@ ends its own connection, and occupies memory that is bounded; whoever counts pac
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import uvicorn
@@ -31,12 +35,38 @@ SWEEP = 1.0  # seconds between two looks at all connections
 CLOSING = 3  # seconds for answers that are on their way at the end
 
 
+class TlsDoor(socket.socket):
+    """A listening socket for TLS. Of clients that do not finish their handshake, the oldest one makes room."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        super().__init__(fileno=listening.detach())
+        self._begun: dict[int, socket.socket] = {}  # handshakes, the oldest first
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        made, address = super().accept()
+        self.finish(made.fileno())  # of a connection that is closed
+        self._begun[made.fileno()] = made
+        if len(self._begun) > MOST_CONNECTIONS:
+            with contextlib.suppress(OSError):  # closed already
+                self._begun.pop(next(iter(self._begun))).shutdown(socket.SHUT_RDWR)
+        return made, address
+
+    def finish(self, number: int) -> None:
+        self._begun.pop(number, None)
+
+
 class Connection(H11Protocol):
     """A connection that knows since when it has waited for its client, and whether that has shown the token."""
+
+    def __init__(self, *arguments: Any, door: TlsDoor | None = None, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._door = door
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request. Beyond the limit, the oldest connection without the token makes room."""
         super().connection_made(transport)
+        if self._door is not None:
+            self._door.finish(transport.get_extra_info("socket").fileno())
         self.made_at = time.monotonic()
         self.waits_since: float | None = self.made_at
         self.unsent, self.sent_at = 0, self.made_at
@@ -84,7 +114,9 @@ class WebServer:
     ) -> None:
         self._socket = listen(access.place, option, BACKLOG)
         self.place = Place(access.place.host, self._socket.getsockname()[1])
-        self.access = Access(self.place, access.token, access.names)
+        self.access = replace(access, place=self.place)
+        self._door = None if access.certificate is None else TlsDoor(self._socket)
+        self._socket = self._door or self._socket
         self._view, self._limits = view, (reading, writing)
         self._answers, self._changes = Answers(view), Changes(view.state)
         logger = logging.getLogger("uvicorn")  # requests of strangers would fill the log
@@ -93,7 +125,7 @@ class WebServer:
             logger.addHandler(logging.NullHandler())
         config = uvicorn.Config(
             make_app(self._answers, self._changes, self.access, say, writing=writing),
-            http=Connection,
+            http=cast(Any, partial(Connection, door=self._door)),
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -105,6 +137,8 @@ class WebServer:
             timeout_keep_alive=20,
             timeout_graceful_shutdown=CLOSING,
         )
+        config.load()
+        config.ssl = None if access.certificate is None else access.certificate.context
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="web", daemon=True)
         self._started = threading.Event()
@@ -114,7 +148,7 @@ class WebServer:
 
     @property
     def url(self) -> str:
-        return f"http://{self.place}/"
+        return f"http{'s' if self._door else ''}://{self.place}/"
 
     def close(self) -> None:
         self._view.board.listeners.remove(self._changes.wake)
