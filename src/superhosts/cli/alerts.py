@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import math
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -10,26 +13,48 @@ from contextlib import closing
 from dataclasses import asdict
 from typing import Any
 
+from superhosts.cli._keys import given_key
+from superhosts.cli._progress import Progress
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.usage.setup import AlertsExport, AlertsList, AlertsMute, AlertsShow
-from superhosts.core.text import aligned, printable
-from superhosts.core.times import iso_time, shown_time
+from superhosts.cli.usage.setup import (
+    AlertsAcknowledge,
+    AlertsExport,
+    AlertsLearn,
+    AlertsList,
+    AlertsMute,
+    AlertsNote,
+    AlertsShow,
+)
+from superhosts.core.pairs import Window
+from superhosts.core.results import Selection
+from superhosts.core.text import aligned, counted, printable
+from superhosts.core.times import iso_time, shown_row_time, shown_time, window_span
 from superhosts.core.units import SECOND
-from superhosts.errors import UsageError
-from superhosts.output.alerts.machine import QUIET, Alert
-from superhosts.output.alerts.rules import AllowList, Entry, as_network, check_name
-from superhosts.output.alerts.store import AlertStore
+from superhosts.detectors.arguments import check_threshold
+from superhosts.errors import InputError, UsageError
+from superhosts.output.alerts.machine import QUIET, Alert, Policy
+from superhosts.output.alerts.rules import as_network, check_name
+from superhosts.output.alerts.store import (
+    ACKNOWLEDGED,
+    ASSIGNED,
+    NOTED,
+    STATES,
+    WITHDRAWN,
+    AlertStore,
+    Mute,
+    mute_of,
+    state_of,
+)
 from superhosts.output.console import say
-from superhosts.output.names import network_of
-
-Mute = dict[str, Any]  # of `AlertStore.muted`
+from superhosts.ui.folder import Question, SketchFolder
 
 
 def alerts_list(options: AlertsList) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         found, muted = store.alerts(is_open=None if options.all else True), store.muted()
+    states = {alert.id: state_of(alert, muted) for alert in found}
     chosen = [alert for alert in found if options.rule in (None, alert.rule)]
-    chosen.sort(key=lambda alert: (bool(alert.closed), -alert.peers))
+    chosen.sort(key=lambda alert: (STATES.index(states[alert.id]), -alert.peers))
     if options.json:
         _write_json(chosen, muted)
         return
@@ -40,22 +65,48 @@ def alerts_list(options: AlertsList) -> None:
     if not chosen:
         say("no alerts" if options.all else "no open alerts (--all lists closed ones)")
         return
-    rows = [("alert", "rule", "host", "direction", "peers", "peak", "since", "until", "state")]
-    for alert in chosen:
-        numbers = f"{alert.peers:,}", f"{alert.peak:,}"
-        state = "open" if not alert.closed else "closed" if alert.reason == QUIET else f"closed: {alert.reason}"
-        if not alert.closed and _mute_of(alert, muted) is not None:
-            state += ", muted"
-        times = shown_time(alert.opened), shown_time(alert.last)
-        rows.append((alert.id, alert.rule, printable(alert.host), alert.direction, *numbers, *times, state))
-    for line in aligned(rows, [title in ("peers", "peak") for title in rows[0]]):
-        print(line)
+    lines = [_line(alert, states[alert.id], muted) for alert in chosen]
+    titles = [name for name in lines[0] if name not in OFTEN_EMPTY or any(line[name] for line in lines)]
+    for text in aligned(
+        [titles, *([line[name] for name in titles] for line in lines)], [title in NUMBERS for title in titles]
+    ):
+        print(text)
+
+
+NUMBERS = ("peers", "change", "peak", "windows")
+OFTEN_EMPTY = ("change", "windows", "first seen", "owner")  # columns that are left out if no alert has them
+
+
+def _line(alert: Alert, state: str, muted: Sequence[Mute]) -> dict[str, str]:
+    """Return the cells of a list by their titles."""
+    mute, first = mute_of(alert, muted) if state == "muted" else None, alert.known.get("first_seen", "")
+    if alert.closed:
+        state = "closed" if alert.reason == QUIET else f"closed: {alert.reason}"
+    elif mute is not None:
+        state = f"muted until {_shown_end(mute)}{_note(mute)}"
+    elif state == "acknowledged":
+        state += f" by {printable(alert.known.get('acknowledged_by', ''))}"
+    return {
+        "alert": alert.id,
+        "rule": alert.rule,
+        "host": printable(alert.host),
+        "direction": alert.direction,
+        "peers": f"{alert.peers:,}",
+        "change": alert.change.rpartition("(")[2].rstrip(")"),
+        "peak": f"{alert.peak:,}",
+        "windows": alert.persistence,
+        "first seen": "" if first in ("", iso_time(alert.opened)) else printable(shown_row_time(first)),
+        "since": shown_time(alert.opened),
+        "until": shown_time(alert.last),
+        "owner": printable(alert.known.get("owner", "")),
+        "state": state,
+    }
 
 
 def alerts_show(options: AlertsShow) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
-        found = [alert for alert in store.alerts() if options.alert in (alert.id, str(alert.host))]
-        muted = store.muted()
+        found = store.alerts(id=options.alert) or store.alerts(host=options.alert)
+        muted, histories = store.muted(), {alert.id: store.history(alert) for alert in found}
     if not found:
         raise UsageError(f"{options.alert}: neither a host nor the id of an alert that is kept in {options.file}")
     if options.json:
@@ -64,7 +115,78 @@ def alerts_show(options: AlertsShow) -> None:
     for alert in found:
         fields = _fields(alert, muted)
         width = max(map(len, fields))
-        sys.stdout.write("".join(f"{name:{width}}  {_word(value)}\n" for name, value in fields.items()) + "\n")
+        lines = [f"{name:{width}}  {_word(value)}\n" for name, value in fields.items()]
+        lines += [f"{'history':{width}}  {_event(each)}\n" for each in histories[alert.id]]
+        sys.stdout.write("".join(lines) + "\n")
+
+
+def _event(event: dict[str, Any]) -> str:
+    by, text = (f" by {printable(event['by'])}" if event["by"] else ""), printable(event["text"], most=2000)
+    is_whole = text.startswith(event["event"].upper())  # the sentence that was told begins with the event
+    what = text if is_whole else f"{event['event']}{by}{f': {text}' if text else ''}"
+    return f"{shown_time(int(event['at']) * SECOND)}  {what}"
+
+
+def alerts_acknowledge(options: AlertsAcknowledge) -> None:
+    event = WITHDRAWN if options.off else ACKNOWLEDGED
+    with closing(AlertStore(options.file, must_exist=True)) as store:
+        found = store.find(options.alert)
+        store.mark([alert.id for alert in found], event, options.note, _name(options.by))
+    for alert in found:
+        say(f"{alert.id} ({printable(alert.host)}, {alert.rule}): {event}")
+
+
+def alerts_note(options: AlertsNote) -> None:
+    marks = [(ASSIGNED, options.owner), (NOTED, options.note)]
+    if options.owner is None and options.note is None:
+        raise UsageError("say --owner NAME, --note TEXT, or both")
+    with closing(AlertStore(options.file, must_exist=True)) as store:
+        found = store.find([options.alert])
+        for event, text in marks:
+            if text is not None:
+                store.mark([alert.id for alert in found], event, text, _name(options.by))
+    said = ", ".join(f"{event} {printable(text) or '-'}" for event, text in marks if text is not None)
+    for alert in found:
+        say(f"{alert.id} ({printable(alert.host)}, {alert.rule}): {said}")
+
+
+def _name(given: str | None) -> str:
+    """Return who calls the command."""
+    if given is not None:
+        return given
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a user without a name
+        return str(os.getuid())
+
+
+def alerts_learn(options: AlertsLearn) -> None:
+    check_threshold(options.threshold, "--threshold")
+    if not options.folder.is_dir():
+        raise InputError("no folder of sketches is here", file=str(options.folder))
+    folder = SketchFolder(options.folder, given_key(options.key_file))
+    windows, failed = sorted(folder.contents()), list[str]()
+    learned = 0
+    with closing(AlertStore(options.file)) as store, Progress("windows", len(windows)) as progress:
+        machine = store.machine(Policy())
+        before = [window for window in windows if window.end <= machine.week.began]
+        # The newest of the older ones first: a call that is interrupted has learned one time without gaps.
+        for window in (*reversed(before), *windows[len(before) :]):
+            progress.step()
+            if not machine.week.takes(window):
+                continue
+            try:
+                question = Question(Selection(options.threshold), *window, exactly=True)
+                rows = folder.ask(question, longest=math.inf).report.rows
+            except InputError as error:
+                failed.append(str(error))
+                continue
+            learned += store.learn(machine, window, rows)
+        span = window_span(Window(machine.week.began, machine.week.ended))
+    for text in failed:
+        say(f"warning: {text}")
+    new = counted(learned, "new window")
+    say(f"{options.file}: {new} of {len(windows):,} learned; {span if machine.week.ended else 'nothing'} is known now")
 
 
 def alerts_mute(options: AlertsMute) -> None:
@@ -77,7 +199,7 @@ def alerts_mute(options: AlertsMute) -> None:
             say(f"{whose}: alerts are wanted again" if was else f"{whose}: was not muted")
             return
         until = time.time() + parse_seconds(options.duration)
-        store.mute(options.host, rule, until, options.why)
+        store.mute(options.host, rule, until, options.why, _name(options.by))
         known = {"", *(alert.rule for alert in store.alerts())}
     if rule not in known and not is_new:
         say(f"warning: rule {rule}: no rule of this name is known in {options.file}")
@@ -95,16 +217,6 @@ def _write_json(alerts: Iterable[Alert], muted: Sequence[Mute]) -> None:
         sys.stdout.write(json.dumps(_fields(alert, muted)) + "\n")
 
 
-def _mute_of(alert: Alert, muted: Sequence[Mute]) -> Mute | None:
-    """Return the mute that ends last of those for this alert; `muted` has the first to end first."""
-    for each in reversed(muted):
-        if AllowList([Entry(as_network(each["host"], "mute"), each["rule"])]).entry_for(
-            network_of(alert.host), alert.rule
-        ):
-            return each
-    return None
-
-
 def _shown_end(mute: Mute) -> str:
     return shown_time(int(mute["until"]) * SECOND)
 
@@ -114,18 +226,27 @@ def _note(mute: Mute) -> str:
 
 
 def _word(value: object) -> str:
-    return "-" if value is None else str(value).lower() if isinstance(value, bool) else printable(value)
+    """Return a value in words. Shares and counts of a list of objects are beside what they are of."""
+    if isinstance(value, dict):
+        return " ".join(map(_word, value.values()))
+    if isinstance(value, list):
+        return ", ".join(map(_word, value))
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else printable(value, most=2000)
 
 
 def _fields(alert: Alert, muted: Sequence[Mute]) -> dict[str, Any]:
     """Return an alert as a person or program reads it."""
     names = {"opened": "since", "last": "until"}  # as records have them
     told = {"alert": alert.id, **{names.get(name, name): value for name, value in asdict(alert).items()}}
-    told |= told.pop("known")
+    told |= told.pop("known") | {
+        "duration": alert.duration / SECOND,
+        "state": state_of(alert, muted),
+        "text": alert.text,
+    }
     del told["level"]
     for name in ("since", "until", "peak_at", "closed"):
         told[name] = iso_time(told[name]) if told[name] else None
-    mute = _mute_of(alert, muted)
+    mute = mute_of(alert, muted)
     told["muted_until"] = None if mute is None else iso_time(int(mute["until"]) * SECOND)
     told["muted_why"] = None if mute is None else mute["why"]
     return told

@@ -33,11 +33,14 @@ from waiting import DEADLINE, wait_for
 
 SCANNER, OURS = "203.0.113.9", "10.0.0.80"  # nothing may be done against the second one
 SWEEP = {"pattern": "prefix sweep", "evidence": {"ports": [{"port": "tcp/445", "at": "peer", "share": 0.98}]}}
-OPENED = "has 1,500 peers (threshold 1,024), prefix sweep on tcp/445, since 2026-11-14 12:00 UTC"
-GROWN = "has 3,500 peers (threshold 1,024), prefix sweep on tcp/445, since 2026-11-14 12:00 UTC"
-CLOSED = "is quiet after 15 min (2026-11-14 12:00 to 12:15 UTC), peak 3,500 peers (threshold 1,024)"
-SENTENCES = [f"OPENED many-peers: {SCANNER} {OPENED}", f"GROWN many-peers: {SCANNER} {GROWN}"]
-SENTENCES.append(f"CLOSED many-peers: {SCANNER} {CLOSED}")
+SINCE = "prefix sweep on tcp/445, since 2026-11-14 12:00 UTC"
+OPENED = f"has 1,500 peers (threshold 1,024), {SINCE} for 5 min, peak 1,500"
+GROWN = f"has 3,500 peers (threshold 1,024), {SINCE} for 10 min, peak 3,500"
+CLOSED = "is quiet after 15 min (2026-11-14 12:00 to 12:15 UTC), peak 3,500 peers (threshold 1,024), prefix sweep"
+TITLES = [f"OPENED many-peers: {SCANNER} {OPENED}", f"GROWN many-peers: {SCANNER} {GROWN}"]
+TITLES.append(f"CLOSED many-peers: {SCANNER} {CLOSED} on tcp/445")
+MORE = ["", "; +2,000 (+133 %) to the window before; in 2 of the last 2 windows", "; in 3 of the last 3 windows"]
+SENTENCES = [f"{title}; ports tcp/445 98 %{more}" for title, more in zip(TITLES, MORE, strict=True)]
 
 
 def windows(*hosts: str) -> Iterator[list[Row]]:
@@ -108,17 +111,17 @@ def test_sentences_of_other_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     many = row(SCANNER, direction="out", counts="ports", label="lab", peers=0) | {"peers": None, "peers_low": 900}
     opened, storm = machine.take(window(0), [many, {**many, "host": OURS}])
     said = "OPENED ports: 203.0.113.9 (lab) has at least 900 ports (threshold 100.5), direction out, since 12:00 UTC"
-    assert opened["text"] == said
+    assert opened["text"] == f"{said} for 5 min, peak 900"
     assert storm["text"] == "STORM: 1 more host has reached a threshold; at most 1 alert is opened in a window"
     (closed,) = machine.reload(Policy((Rule("other"),)))
     said = "CLOSED ports: 203.0.113.9 (lab): rule removed after 5 min (12:00 to 12:05 UTC), peak 900 ports"
-    assert closed["text"] == f"{said} (threshold 100.5)"
+    assert closed["text"] == f"{said} (threshold 100.5), direction out"
     for seconds, span in ((45, "45 s"), (60, "1 min"), (7500, "2 h 5 min"), (86400, "1 d"), (97200, "1 d 3 h")):
         alert = Alert("r", "h", 4, "inner", "any", "hosts", 10, 0, seconds * SECOND, reason="quiet")
         said = alert.event("closed", act=True)["text"]
         assert said.startswith(f"CLOSED r: h is quiet after {span} (1970-01-01 00:00 to ")
     assert said.endswith(" to 1970-01-02 03:00 UTC), peak 0 peers (threshold 10)")
-    assert alert.event("open", act=True)["text"].endswith("since 1970-01-01 00:00 UTC")
+    assert alert.event("open", act=True)["text"].endswith("since 1970-01-01 00:00 UTC for 1 d 3 h, peak 0")
 
 
 def test_every_destination_over_http_hears_the_whole_life(tmp_path: Path) -> None:
@@ -183,7 +186,7 @@ def test_logs_and_mail_say_what_happened(tmp_path: Path) -> None:
         mails = [email.message_from_string(got["mail"], policy=email.policy.default) for got in server.wait(3)]
     assert [message.rpartition("] ")[2] for message in messages] == SENTENCES
     assert [message.split('event="')[1].split('"')[0] for message in messages] == ["opened", "grown", "closed"]
-    assert [mail["Subject"] for mail in mails] == [f"{sentence} at ams" for sentence in SENTENCES]
+    assert [mail["Subject"] for mail in mails] == [f"{title} at ams" for title in TITLES]
     assert all(sentence in mail.get_body().get_content() for mail, sentence in zip(mails, SENTENCES, strict=True))
 
 
