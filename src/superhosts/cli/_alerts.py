@@ -54,6 +54,8 @@ def policy_of(
     if not rules:
         rule = Rule() if threshold is None else Rule(threshold=max(threshold, 1.0))
         rules = [replace(rule, times_usual=TIMES_USUAL, baseline=WEEK) if options.baseline == WEEK else rule]
+    if options.baseline == WEEK and not any(rule.baseline == WEEK for rule in rules):
+        raise UsageError("--baseline week: no rule has times-usual")
     allow, spared = AllowList(), AllowList()
     for text in options.allow:
         allow |= _read_list(text, "--allow") if text.startswith("@") else AllowList.of([text], "--allow")

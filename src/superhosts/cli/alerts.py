@@ -114,17 +114,24 @@ def alerts_show(options: AlertsShow) -> None:
         return
     for alert in found:
         fields = _fields(alert, muted)
+        print(printable(fields.pop("text"), most=LONGEST))
+        if "persistence" in fields:
+            fields["persistence"] = alert.persistence
         width = max(map(len, fields))
         lines = [f"{name:{width}}  {_word(value)}\n" for name, value in fields.items()]
         lines += [f"{'history':{width}}  {_event(each)}\n" for each in histories[alert.id]]
         sys.stdout.write("".join(lines) + "\n")
 
 
+LONGEST = 5000  # characters of a sentence
+
+
 def _event(event: dict[str, Any]) -> str:
-    by, text = (f" by {printable(event['by'])}" if event["by"] else ""), printable(event["text"], most=2000)
-    is_whole = text.startswith(event["event"].upper())  # the sentence that was told begins with the event
-    what = text if is_whole else f"{event['event']}{by}{f': {text}' if text else ''}"
-    return f"{shown_time(int(event['at']) * SECOND)}  {what}"
+    """Return a line of a history. The sentence of an event begins with its name."""
+    text, by = printable(event["text"].partition("; ")[0], LONGEST), printable(event["by"])
+    is_sentence = not by and text
+    said = text if is_sentence else f"{event['event']}{f' by {by}' if by else ''}{f': {text}' if text else ''}"
+    return f"{shown_time(int(event['at']) * SECOND)}  {said}"
 
 
 def alerts_acknowledge(options: AlertsAcknowledge) -> None:
@@ -226,12 +233,11 @@ def _note(mute: Mute) -> str:
 
 
 def _word(value: object) -> str:
-    """Return a value in words. Shares and counts of a list of objects are beside what they are of."""
-    if isinstance(value, dict):
-        return " ".join(map(_word, value.values()))
+    if isinstance(value, dict):  # what it is, and its share
+        return " ".join(f"{100 * each:.0f} %" if isinstance(each, float) else _word(each) for each in value.values())
     if isinstance(value, list):
         return ", ".join(map(_word, value))
-    return "-" if value is None else str(value).lower() if isinstance(value, bool) else printable(value, most=2000)
+    return "-" if value is None else str(value).lower() if isinstance(value, bool) else printable(value, LONGEST)
 
 
 def _fields(alert: Alert, muted: Sequence[Mute]) -> dict[str, Any]:

@@ -333,7 +333,8 @@ class Alert:
         when = f"on {printable(self.known['usual_when'])} UTC"
         if not high:
             return f"usually not among the rows {when}"
-        return f"usually {f'{low:,} to' if low else 'up to'} {counted_peers(high, self.counts)} {when}"
+        least = "" if low == high else f"{low:,} to " if low else "up to "
+        return f"usually {least}{counted_peers(high, self.counts)} {when}"
 
 
 _TYPES = {name: int | float if kind is float else kind for name, kind in get_type_hints(Alert).items()}

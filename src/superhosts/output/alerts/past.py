@@ -122,7 +122,7 @@ DAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays"
 FADE = 0.7  # what a week counts, of the week after it
 FORGOTTEN = 0.5  # windows; a host that counts less is forgotten
 MOST_CELLS = 8192  # hosts of which it is kept what is usual in one hour of the week
-STEPS = 8  # of numbers in an octave: what is usual is known within 5 percent
+STEPS = 16  # of numbers in an octave: what is usual is known within 3 percent
 ALL = ""  # the key of all windows
 LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9  # shares of the windows, of which it is said what is usual
 
