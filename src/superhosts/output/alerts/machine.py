@@ -234,6 +234,8 @@ class Alert:
             stale = PASSING if facts and "first_seen" in facts else ()
             self.known = {name: value for name, value in self.known.items() if name not in stale}
             self.known |= _known(row) | dict(facts or {})
+            if stale:  # What is known of the host may be younger than its alert.
+                self.known["first_seen"] = min(self.known["first_seen"], iso_time(self.opened))
         if peers > self.peak:
             self.peak, self.peak_at = peers, end
 
@@ -346,8 +348,9 @@ def _is_known(name: str, value: Any) -> bool:
     """Return True if a known field has a value that can be told. Of other fields nothing is told."""
     kind = _KNOWN_TYPES.get(name)
     if name in ("ports", "networks"):
-        shares = [each.get("share") if isinstance(each, dict) else None for each in value] if value else []
-        return isinstance(value, list) and all(isinstance(share, int | float) for share in shares)
+        return isinstance(value, list) and all(
+            isinstance(each, dict) and isinstance(each.get("share"), int | float) for each in value
+        )
     if name == "persistence":
         return isinstance(value, dict) and all(isinstance(each, int) for each in value.values())
     return kind is None or isinstance(value, get_origin(kind) if get_origin(kind) is list else kind)

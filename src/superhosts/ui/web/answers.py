@@ -29,7 +29,7 @@ LEAST_PACKED = 1024  # bytes
 LARGEST_TIME = 4e9  # seconds since 1970
 LONGEST_MUTE = 10 * 366 * 86400.0
 LONGEST_WHY = 500  # characters of a note or a name; the page has the same limit
-MOST_ALERTS = 1000  # that are acknowledged at once
+MOST_ALERTS = 300  # that are acknowledged at once
 
 Parameters = Mapping[str, str]
 
