@@ -176,7 +176,7 @@ def alerts_learn(options: AlertsLearn) -> None:
     learned = 0
     with closing(AlertStore(options.file)) as store, Progress("windows", len(windows)) as progress:
         machine = store.machine(Policy())
-        before = [window for window in windows if window.end <= machine.week.began]
+        before = [window for window in windows if window.end <= (machine.week.began or window.end)]
         # The newest of the older ones first: a call that is interrupted has learned one time without gaps.
         for window in (*reversed(before), *windows[len(before) :]):
             progress.step()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Required, TypedDict
 
-from superhosts.output.alerts.machine import NetworkShare, Persistence, PortShare
+from superhosts.output.alerts.machine import Facts
 from superhosts.output.alerts.store import State
 from superhosts.output.schema import RowMarks
 
@@ -76,7 +76,7 @@ class Point(TypedDict, total=False):
     reported: bool | None
 
 
-class ShownAlert(TypedDict, total=False):
+class ShownAlert(Facts, total=False):
     id: str
     rule: str
     host: str | int
@@ -99,31 +99,8 @@ class ShownAlert(TypedDict, total=False):
     state: State
     text: str
     duration: float
-    service: str
-    pattern: str
-    pattern_reason: str
-    ports: list[PortShare]
-    some_peers: list[str]
-    networks: list[NetworkShare]
-    label: str
-    name: str
-    asn: int
-    as_name: str
-    country: str
-    sites: list[str]
-    peers_before: int | None
-    change: int
-    usual_low: int
-    usual_high: int
-    usual_when: str
     first_seen: float
-    persistence: Persistence
-    new: str
-    url: str
-    owner: str
-    note: str
     acknowledged: float
-    acknowledged_by: str
 
 
 class AlertEntry(TypedDict):

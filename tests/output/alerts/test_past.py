@@ -247,6 +247,24 @@ def content(path: Path) -> list[tuple[int, str, int, str]]:
         return database.execute("SELECT hour, key, week, content FROM usual ORDER BY hour, key").fetchall()
 
 
+def test_sketches_may_be_learned_while_a_run_goes_on(tmp_path: Path) -> None:
+    path, scan = tmp_path / "alerts.sqlite", list(weekly(2))
+    half = len(scan) // 2
+    with closing(AlertStore(path)) as running, closing(AlertStore(path)) as teacher:
+        machine, other = running.machine(Policy((WEEKLY,))), teacher.machine(Policy())
+        running.take(machine, *scan[half])
+        for number, (each, rows) in enumerate(reversed(scan[:half])):
+            assert teacher.learn(other, each, rows)
+            if number == 50:
+                running.take(machine, *scan[half + 1])
+        assert not teacher.learn(other, *scan[half])  # the run has learned that itself
+        (opened,) = running.take(machine, at(WEEKS + 2 * HOUR), [row(RESOLVER, 700)])  # it knows the first week now
+        assert (opened["usual_low"], opened["usual_high"]) == (60, 60)
+        assert machine.week.began == scan[0][0].start
+    with closing(AlertStore(path)) as again:
+        assert again.machine(Policy((WEEKLY,))).week.began == scan[0][0].start
+
+
 def test_hosts_of_an_hour_are_bounded_and_forgotten(tmp_path: Path) -> None:
     week = Week(most=5)
     week.turn(at(0))

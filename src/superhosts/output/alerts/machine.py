@@ -88,7 +88,7 @@ class Persistence(TypedDict):
     of: int
 
 
-class KnownFields(TypedDict, total=False):
+class Facts(TypedDict, total=False):
     """What is known of the host and its alert besides: from rows, from earlier windows, and from people."""
 
     service: str
@@ -108,14 +108,17 @@ class KnownFields(TypedDict, total=False):
     usual_low: int
     usual_high: int
     usual_when: str
-    first_seen: str
     persistence: Persistence
     new: str
     url: str
     owner: str
     note: str
-    acknowledged: str
     acknowledged_by: str
+
+
+class KnownFields(Facts, total=False):
+    first_seen: str
+    acknowledged: str
 
 
 class AlertEvent(AlertColumns, KnownFields, total=False):
@@ -156,7 +159,7 @@ class ListedAlert(KnownFields):
     muted_why: str | None
 
 
-ALERT_COLUMNS = (*AlertColumns.__annotations__, "duration", *KnownFields.__annotations__, "text")
+ALERT_COLUMNS = (*AlertColumns.__annotations__, "duration", *get_type_hints(KnownFields), "text")
 PEOPLE = ("owner", "note", "acknowledged", "acknowledged_by")  # of known fields, those that people set
 
 

@@ -182,9 +182,12 @@ class Week:
         read: Callable[[int], Iterable[tuple[str, int, str]]] = lambda _: (),
         began: int = 0,
         ended: int = 0,
+        taught: int = 0,
+        *,
         most: int = MOST_CELLS,
     ) -> None:
         self.began, self.ended = began, ended  # of the time whose windows were noted
+        self.taught = taught  # when saved sketches were learned last, perhaps by another program
         self.changed: dict[tuple[int, str], Cell | None] = {}  # what is to be stored, or removed
         self._read, self._most = read, most
         self._hour, self._week = -1, 0
@@ -193,6 +196,12 @@ class Week:
     def takes(self, window: Window) -> bool:
         """Return True if a window is not in the time whose windows were noted."""
         return window.start >= self.ended or window.end <= self.began
+
+    def renew(self, began: int, ended: int, taught: int) -> None:
+        """Take what other programs have stored meanwhile: the time that is learned, and perhaps other cells."""
+        if taught != self.taught:
+            self.taught, self._hour = taught, -1
+        self.began, self.ended = min(began or self.began, self.began or began), max(ended, self.ended)
 
     def turn(self, window: Window) -> None:
         """Read what is known of the hour of a window."""

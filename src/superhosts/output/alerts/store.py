@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ from superhosts.output.records import CLOSED, OPENED
 from superhosts.output.report import PARTIAL, Report, Row
 
 KEEP_CLOSED = 100_000  # closed alerts; beyond, the oldest are removed
+LEARNED = ("usual_began", "usual_ended", "taught")  # of the state: the time that was learned, and when it was taught
 MOST_HISTORY = 500  # events of an alert that are kept
 # What people do with an alert, in its history. The text is their note, or the name of the owner.
 ACKNOWLEDGED, WITHDRAWN, ASSIGNED, NOTED, MUTED = "acknowledged", "unacknowledged", "assigned", "noted", "muted"
@@ -82,7 +84,7 @@ class AlertStore:
     def machine(self, policy: Policy) -> AlertMachine:
         with self._database.reading() as database:
             state = self._database.state()
-            names = ("windows", "latest", "storm", "began", "usual_began", "usual_ended")
+            names = ("windows", "latest", "storm", "began", *LEARNED)
             numbers = [state.get(name, 0) for name in names]
             if not all(isinstance(each, int) for each in numbers):
                 raise ValueError(f"a number is {printable(repr(numbers), 40)}")
@@ -104,31 +106,35 @@ class AlertStore:
         mutes, trouble = machine.mutes, ""
         try:
             mutes = self.mutes()  # of `superhosts alerts mute`, while this runs
-            self._tell_people(machine)
+            self._tell_people([*machine.alerts.values()])
             if window.end > machine.latest and machine.policy.asks_week:
-                machine.week.turn(window)
+                self._turn(machine.week, window)
         except (InputError, OutputError) as error:
             trouble = str(error)
         events = machine.reload(machine.policy, mutes) if mutes.entries != machine.mutes.entries else []
         return self._stored(machine, events + machine.take(window, rows, is_whole=is_whole), trouble)
 
     def learn(self, machine: AlertMachine, window: Window, rows: Sequence[Row]) -> bool:
-        """Note what hosts have in this hour of the week, without alerts; False if that time was noted before."""
-        machine.week.turn(window)
+        """Note what hosts have in this hour of the week, without alerts; False if that time was noted before.
+
+        A run may go on meanwhile. Learn the newest windows before older ones: what lies between two is not learned.
+        """
+        machine.week.taught = 0  # so that cells are read again
+        self._turn(machine.week, window)
         if found := machine.learn(window, rows):
-            self._write(machine, [])
+            machine.week.taught = time.time_ns()
+            self._write(machine, [], taught=machine.week.taught)
         return found
+
+    def _turn(self, week: Week, window: Window) -> None:
+        """Read what is usual in the hour of a window, again if another program has learned meanwhile."""
+        state = self._database.state()
+        week.renew(*(int(state.get(name, 0)) for name in LEARNED))
+        week.turn(window)
 
     def _usual(self, hour: int) -> list[tuple[str, int, str]]:
         with self._database.reading() as database:
             return database.execute("SELECT key, week, content FROM usual WHERE hour = ?", (hour,)).fetchall()
-
-    def _tell_people(self, machine: AlertMachine) -> None:
-        """Let the machine know what people have noted about its open alerts."""
-        marks = self._marks()
-        for alert in machine.alerts.values():
-            kept = {name: value for name, value in alert.known.items() if name not in PEOPLE}
-            alert.known = kept | marks.get(alert.id, {})
 
     def reload(self, machine: AlertMachine, policy: Policy) -> list[Event]:
         return self._stored(machine, machine.reload(policy, self.mutes()))
@@ -145,7 +151,7 @@ class AlertStore:
                 self._pending = []
         return events
 
-    def _write(self, machine: AlertMachine, events: list[Event]) -> None:
+    def _write(self, machine: AlertMachine, events: list[Event], **values: int) -> None:
         past, week = machine.past, machine.week
         with self._database.transaction() as database:
             database.executemany(
@@ -174,7 +180,7 @@ class AlertStore:
                 [(*place, cell.week, cell.text) for place, cell in usual if cell is not None],
             )
             state = {"latest": machine.latest, "windows": past.windows, "storm": machine.storm, "began": past.began}
-            state |= {"usual_began": week.began, "usual_ended": week.ended}
+            state |= {"usual_began": week.began, "usual_ended": week.ended, **values}
             database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state.items())
             gone = database.execute(
                 "DELETE FROM alerts WHERE closed > 0 AND id IN"
@@ -218,22 +224,25 @@ class AlertStore:
             )
             rows = database.execute(asked, (id, id, host, host, most)).fetchall()
             found = [Alert.from_fields(json.loads(content)) for (content,) in rows]
-            marks = self._marks(is_open=is_open)
-            for alert in found:
-                kept = {name: value for name, value in alert.known.items() if name not in PEOPLE}
-                alert.known = kept | marks.get(alert.id, {})
+            self._tell_people(found)
             return found
 
-    def _marks(self, *, is_open: bool | None = True) -> dict[str, dict[str, Any]]:
+    def _tell_people(self, alerts: Sequence[Alert]) -> None:
+        """Give alerts what people have said of them."""
+        marks = self._marks([alert.id for alert in alerts])
+        for alert in alerts:
+            kept = {name: value for name, value in alert.known.items() if name not in PEOPLE}
+            alert.known = kept | marks.get(alert.id, {})
+
+    def _marks(self, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return what people have said of alerts: fields of events, by the id of the alert."""
-        which = {None: "closed >= 0", True: "closed = 0", False: "closed > 0"}[is_open]
         asked = (
             "SELECT alert, at, event, text, person FROM history WHERE person <> '' AND alert IN"
-            f" (SELECT id FROM alerts WHERE {which}) ORDER BY number"
+            " (SELECT value FROM json_each(?)) ORDER BY number"
         )
         found: dict[str, dict[str, Any]] = {}
         with self._database.reading() as database:
-            for alert, at, event, text, person in database.execute(asked).fetchall():
+            for alert, at, event, text, person in database.execute(asked, (json.dumps(ids),)).fetchall():
                 marks = found.setdefault(alert, {})
                 if event in (ACKNOWLEDGED, WITHDRAWN):
                     for name in ("acknowledged", "acknowledged_by"):
@@ -302,8 +311,8 @@ class AlertStore:
 
         The history of the open alerts that it closes says so.
         """
-        entry = AllowList([Entry(as_network(network, "mute"), rule)])
-        closes = [each for each in self.alerts(is_open=True) if entry.entry_for(network_of(each.host), each.rule)]
+        muting = _muting(network, rule)
+        closes = [each for each in self.alerts(is_open=True) if muting.entry_for(network_of(each.host), each.rule)]
         text = f"until {iso_time(int(until) * SECOND)}{f': {why}' if why else ''}"
         muted = str(as_network(network, "mute")), rule, float(until), why
         with self._database.transaction() as database:
@@ -323,10 +332,12 @@ class AlertStore:
 def mute_of(alert: Alert, muted: Sequence[Mute]) -> Mute | None:
     """Return the mute that ends last of those for this alert; `muted` has the first to end first."""
     network = network_of(alert.host)
-    for each in reversed(muted):
-        if AllowList([Entry(as_network(each["host"], "mute"), each["rule"])]).entry_for(network, alert.rule):
-            return each
-    return None
+    return next((m for m in reversed(muted) if _muting(m["host"], m["rule"]).entry_for(network, alert.rule)), None)
+
+
+@lru_cache(4096)
+def _muting(host: str, rule: str) -> AllowList:
+    return AllowList([Entry(as_network(host, "mute"), rule)])
 
 
 def state_of(alert: Alert, muted: Sequence[Mute]) -> State:
