@@ -34,17 +34,7 @@ from superhosts.detectors.arguments import check_threshold
 from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.machine import QUIET, Alert, Policy
 from superhosts.output.alerts.rules import as_network, check_name
-from superhosts.output.alerts.store import (
-    ACKNOWLEDGED,
-    ASSIGNED,
-    NOTED,
-    STATES,
-    WITHDRAWN,
-    AlertStore,
-    Mute,
-    mute_of,
-    state_of,
-)
+from superhosts.output.alerts.store import STATES, AlertStore, Mute, mute_of, state_of
 from superhosts.output.console import say
 from superhosts.ui.folder import Question, SketchFolder
 
@@ -135,26 +125,19 @@ def _event(event: dict[str, Any]) -> str:
 
 
 def alerts_acknowledge(options: AlertsAcknowledge) -> None:
-    event = WITHDRAWN if options.off else ACKNOWLEDGED
     with closing(AlertStore(options.file, must_exist=True)) as store:
-        found = store.find(options.alert)
-        store.mark([alert.id for alert in found], event, options.note, _name(options.by))
+        found = store.acknowledge(options.alert, _name(options.by), options.note, off=options.off)
     for alert in found:
-        say(f"{alert.id} ({printable(alert.host)}, {alert.rule}): {event}")
+        say(f"{alert.id} ({printable(alert.host)}, {alert.rule}): {'not ' if options.off else ''}acknowledged")
 
 
 def alerts_note(options: AlertsNote) -> None:
-    marks = [(ASSIGNED, options.owner), (NOTED, options.note)]
     if options.owner is None and options.note is None:
         raise UsageError("say --owner NAME, --note TEXT, or both")
     with closing(AlertStore(options.file, must_exist=True)) as store:
-        found = store.find([options.alert])
-        for event, text in marks:
-            if text is not None:
-                store.mark([alert.id for alert in found], event, text, _name(options.by))
-    said = ", ".join(f"{event} {printable(text) or '-'}" for event, text in marks if text is not None)
+        found = store.note([options.alert], _name(options.by), options.owner, options.note)
     for alert in found:
-        say(f"{alert.id} ({printable(alert.host)}, {alert.rule}): {said}")
+        say(f"{alert.id} ({printable(alert.host)}, {alert.rule}): noted")
 
 
 def _name(given: str | None) -> str:

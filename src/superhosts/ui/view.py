@@ -24,7 +24,7 @@ from superhosts.core.times import seconds_of
 from superhosts.core.units import SECOND
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.output.alerts.machine import Alert
-from superhosts.output.alerts.store import ACKNOWLEDGED, ASSIGNED, NOTED, WITHDRAWN, AlertStore, Mute, state_of
+from superhosts.output.alerts.store import AlertStore, Mute, state_of
 from superhosts.output.report import Row, known_peers
 from superhosts.ui.board import Board, Point, Shown, reaches, shown_of
 from superhosts.ui.folder import BusyError, Contents, PartState, Past, Question, SketchFolder
@@ -309,19 +309,10 @@ class View:
         return _alert(alert, store.muted()) | {"history": store.history(alert)}
 
     def acknowledge(self, ids: Sequence[str], by: str, note: str, *, off: bool) -> int:
-        """Say that somebody looks at alerts, or with `off` that nobody does any more; return how many they are."""
-        store = self._kept_alerts()
-        found = store.find(ids)
-        store.mark([alert.id for alert in found], WITHDRAWN if off else ACKNOWLEDGED, note, by)
-        return len(found)
+        return len(self._kept_alerts().acknowledge(ids, by, note, off=off))
 
     def note(self, id: str, owner: str | None, note: str | None, by: str) -> None:
-        """Give an alert an owner and a note; an empty text removes what was there, None leaves it."""
-        store = self._kept_alerts()
-        (alert,) = store.find([id])[:1]
-        for event, text in ((ASSIGNED, owner), (NOTED, note)):
-            if text is not None:
-                store.mark([alert.id], event, text, by)
+        self._kept_alerts().note([id], by, owner, note)
 
     def _kept_alerts(self) -> AlertStore:
         if self.alerts is None:

@@ -265,6 +265,27 @@ def test_sketches_may_be_learned_while_a_run_goes_on(tmp_path: Path) -> None:
         assert again.machine(Policy((WEEKLY,))).week.began == scan[0][0].start
 
 
+def test_a_program_that_learns_overwrites_no_cell_of_a_run(tmp_path: Path) -> None:
+    minutes = [at(60 * number - (WEEKS if number else 0), 60) for number in (0, 30, 25)]
+    with closing(AlertStore(tmp_path / "a.sqlite")) as running, closing(AlertStore(tmp_path / "a.sqlite")) as teacher:
+        machine, other = running.machine(Policy((WEEKLY,))), teacher.machine(Policy())
+        assert teacher.learn(other, minutes[1], [row()])
+        running.take(machine, minutes[0], [row()])
+        assert teacher.learn(other, minutes[2], [row()])
+    cells = {key: json.loads(text) for _, key, _, text in content(tmp_path / "a.sqlite")}
+    assert [sum(each.values()) for each in cells[""]] == [1, 2]  # of the run's week, and of the one before
+
+
+def test_this_week_does_not_count_yet() -> None:
+    week, hour = Week(), [at(60 * number, 60) for number in range(60)]
+    for before in (-WEEKS, 0):
+        for number in range(50):
+            each = at(60 * number + before, 60)
+            week.turn(each)
+            week.note(each, {"host": 40 if before else 9000})
+    assert week.usual("host", hour[50]) == Usual(40, 40, 40)
+
+
 def test_hosts_of_an_hour_are_bounded_and_forgotten(tmp_path: Path) -> None:
     week = Week(most=5)
     week.turn(at(0))

@@ -17,7 +17,7 @@ from superhosts.core.units import SECOND
 from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.machine import Policy
 from superhosts.output.alerts.rules import Rule
-from superhosts.output.alerts.store import ACKNOWLEDGED, MOST_HISTORY, AlertStore, state_of
+from superhosts.output.alerts.store import MOST_HISTORY, AlertStore, state_of
 from ui.web.test_web_server import ask
 
 POLICY = Policy((Rule(threshold=1000),))
@@ -108,7 +108,7 @@ def test_a_history_is_bounded_and_goes_with_its_alert(file: Path, monkeypatch: p
     with closing(AlertStore(file)) as store:
         (alert,) = store.alerts(host=SCANNER)
         for number in range(MOST_HISTORY + 20):
-            store.mark([alert.id], ACKNOWLEDGED, f"note {number}", "ana")
+            store.acknowledge([alert.id], "ana", f"note {number}")
         found = store.history(alert)
         assert len(found) == MOST_HISTORY + 1  # and that it was opened
         assert (found[0]["event"], found[-1]["text"]) == ("opened", f"note {MOST_HISTORY + 19}")

@@ -33,6 +33,7 @@ from superhosts.output.alerts.rules import KEEP, WEEK, AllowList, Rule, peers_na
 from superhosts.output.names import network_of
 from superhosts.output.records import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
 from superhosts.output.report import Row, counted_peers, known_peers
+from superhosts.sketch.evidence.summary import NetFields
 
 QUIET, ALLOWED, MUTED, GONE = "quiet", "allowed", "muted", "rule removed"  # why an alert was closed
 # What an event says besides, if the row does: what the peers look like (--evidence), and who the host is (--labels, …).
@@ -76,11 +77,6 @@ class PortShare(TypedDict):
     share: float
 
 
-class NetworkShare(TypedDict):
-    network: str
-    share: float
-
-
 class Persistence(TypedDict):
     """In how many of the last windows a host was seen."""
 
@@ -96,7 +92,7 @@ class Facts(TypedDict, total=False):
     pattern_reason: str
     ports: list[PortShare]
     some_peers: list[str]
-    networks: list[NetworkShare]
+    networks: list[NetFields]
     label: str
     name: str
     asn: int

@@ -11,7 +11,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -268,18 +268,28 @@ class AlertStore:
             found.append({"at": alert.closed / SECOND, "event": CLOSED, "text": alert.text, "by": ""})
         return found
 
-    def mark(self, ids: Sequence[str], event: str, text: str, by: str) -> None:
-        """Write into the history of alerts what a person does with them."""
-        at, by = time.time_ns(), by or "somebody"
-        with self._database.transaction() as database:
-            self._mark(database, [(id, at, event, text, by) for id in ids])
+    def acknowledge(self, words: Sequence[str], by: str, note: str = "", *, off: bool = False) -> list[Alert]:
+        """Say that somebody looks at alerts, or with `off` that nobody does any more; return them."""
+        return self._mark(self.find(words), by, {WITHDRAWN if off else ACKNOWLEDGED: note})
 
-    def _mark(self, database: Any, rows: Sequence[tuple[str, int, str, str, str]]) -> None:
-        database.executemany("INSERT INTO history (alert, at, event, text, person) VALUES (?, ?, ?, ?, ?)", rows)
-        newest = "SELECT number FROM history WHERE alert = ? ORDER BY number DESC LIMIT 1 OFFSET ?"
-        database.executemany(
-            f"DELETE FROM history WHERE alert = ? AND number <= ({newest})", [(id, id, MOST_HISTORY) for id, *_ in rows]
-        )
+    def note(self, words: Sequence[str], by: str, owner: str | None, note: str | None) -> list[Alert]:
+        """Give alerts an owner and a note; an empty text removes what was there, None leaves it."""
+        return self._mark(self.find(words), by, {ASSIGNED: owner, NOTED: note})
+
+    def _mark(self, alerts: list[Alert], by: str, events: Mapping[str, str | None]) -> list[Alert]:
+        """Write into the history of alerts what a person does with them."""
+        at, newest = time.time_ns(), "SELECT number FROM history WHERE alert = ? ORDER BY number DESC LIMIT 1 OFFSET ?"
+        told = [(event, text, by or "somebody") for event, text in events.items() if text is not None]
+        with self._database.transaction() as database:
+            database.executemany(
+                "INSERT INTO history (alert, at, event, text, person) VALUES (?, ?, ?, ?, ?)",
+                [(alert.id, at, *each) for alert in alerts for each in told],
+            )
+            database.executemany(
+                f"DELETE FROM history WHERE alert = ? AND number <= ({newest})",
+                [(alert.id, alert.id, MOST_HISTORY) for alert in alerts],
+            )
+        return alerts
 
     def find(self, words: Sequence[str]) -> list[Alert]:
         """Return the alerts of ids, and the open alerts of hosts. Raise UsageError if there is none of a word."""
@@ -318,7 +328,7 @@ class AlertStore:
         with self._database.transaction() as database:
             database.execute("DELETE FROM mutes WHERE until <= ?", (time.time(),))
             database.execute("INSERT OR REPLACE INTO mutes VALUES (?, ?, ?, ?)", muted)
-            self._mark(database, [(each.id, time.time_ns(), MUTED, text, by or "somebody") for each in closes])
+        self._mark(closes, by, {MUTED: text})
 
     def unmute(self, network: str, rule: str) -> bool:
         """Want alerts again; False if none were muted."""
