@@ -286,6 +286,20 @@ def test_this_week_does_not_count_yet() -> None:
     assert week.usual("host", hour[50]) == Usual(40, 40, 40)
 
 
+def test_cells_that_cannot_be_read_end_no_run(tmp_path: Path) -> None:
+    for number, wrong in enumerate(("[]", "{", "[{}, 5]", '[{"x": 1}, {}]')):
+        path = tmp_path / f"{number}.sqlite"
+        with closing(AlertStore(path)) as store:
+            machine = store.machine(Policy((WEEKLY,)))
+            store.take(machine, at(0), [row()])
+            with closing(sqlite3.connect(path)) as database:
+                database.execute("UPDATE usual SET content = ?", (wrong,))
+                database.commit()
+            store.take(machine, at(HOUR), [row()])
+            assert store.take(machine, at(WEEKS), [row(peers=90_000)]) == []
+            assert "damaged" in store.trouble
+
+
 def test_hosts_of_an_hour_are_bounded_and_forgotten(tmp_path: Path) -> None:
     week = Week(most=5)
     week.turn(at(0))

@@ -77,13 +77,6 @@ class PortShare(TypedDict):
     share: float
 
 
-class Persistence(TypedDict):
-    """In how many of the last windows a host was seen."""
-
-    windows: int
-    of: int
-
-
 class Facts(TypedDict, total=False):
     """What is known of the host and its alert besides: from rows, from earlier windows, and from people."""
 
@@ -104,7 +97,7 @@ class Facts(TypedDict, total=False):
     usual_low: int
     usual_high: int
     usual_when: str
-    persistence: Persistence
+    persistence: dict[str, int]  # in how many `windows`, of how many, it was seen
     new: str
     url: str
     owner: str
@@ -415,6 +408,17 @@ class Policy:
         return KEEP * self.least_threshold
 
 
+@dataclass
+class Turn:
+    """A window that is taken, and what its rows have brought so far."""
+
+    window: Window
+    is_newest: bool
+    candidates: list[tuple[Alert, Row, dict[str, Any]]] = field(default_factory=list)  # with what is known besides
+    noted: list[tuple[str, int, bool]] = field(default_factory=list)  # who has how many peers; enough to be seen
+    held_back: set[str] = field(default_factory=set)
+
+
 class AlertMachine:
     """Takes windows and returns events. Its whole state is `alerts`, `past`, `week`, `latest` and `storm`."""
 
@@ -444,21 +448,18 @@ class AlertMachine:
 
     def take(self, window: Window, rows: Sequence[Row], *, is_whole: bool = True) -> list[Event]:
         is_newest = is_whole and window.end > self.latest
-        events: list[Event] = []
-        candidates: list[Candidate] = []
-        noted: list[tuple[str, int, bool]] = []  # who had how many peers, and whether enough to count as seen
+        events, turn = list[Event](), Turn(window, is_newest)
         if is_newest and not self.past.began:
             self.past.began = window.start
         for rule in self.policy.rules:
             if rule.hours is None or rule.hours.include(window.start / SECOND):
                 for row in filter(rule.takes, rows):
-                    events += self._take_row(rule, row, window, candidates, noted, is_newest=is_newest)
-        held_back: set[str] = set()
-        events += self._open(candidates, window, held_back, is_newest=is_newest)
+                    events += self._take_row(rule, row, turn)
+        events += self._open(turn)
         if is_newest:
-            for key, peers, is_seen in noted:
+            for key, peers, is_seen in turn.noted:
                 self.past.note(key, peers)
-                if is_seen and key not in held_back:  # A host that is held back is as new in the next window.
+                if is_seen and key not in turn.held_back:  # A host that is held back is as new in the next window.
                     self.past.see(key, window)
             if self.policy.asks_week:
                 self.learn(window, rows)
@@ -490,16 +491,8 @@ class AlertMachine:
                 events.append(self._close(alert, why, self.latest))
         return events
 
-    def _take_row(
-        self,
-        rule: Rule,
-        row: Row,
-        window: Window,
-        candidates: list[Candidate],
-        noted: list[tuple[str, int, bool]],
-        *,
-        is_newest: bool,
-    ) -> list[Event]:
+    def _take_row(self, rule: Rule, row: Row, turn: Turn) -> list[Event]:
+        window = turn.window
         network, peers = network_of(row["host"]), known_peers(row)
         place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
         alert = Alert(rule.name, *place, rule.threshold, window.start, window.end)
@@ -509,8 +502,7 @@ class AlertMachine:
             usual = self.week.usual(_place(row), window)
         if rule.times_usual is not None:
             least = max(base, rule.times_usual * self._usual(rule, key, usual))
-        if is_newest:
-            noted.append((key, peers, peers >= KEEP * base))
+        turn.noted.append((key, peers, peers >= KEEP * base))
         known = self.alerts.get(alert.key)
         if why := self._unwanted(network, rule.name, peers_named(row)):
             self.counters.allowed += 1
@@ -518,14 +510,13 @@ class AlertMachine:
         if known is None:
             alert.threshold = least
             is_over = window.end <= self._closed.get(alert.key, 0)
-            if peers >= least and not is_over and (not rule.patterns or row.get("pattern") in rule.patterns):
-                facts = self._facts(rule, row, key, window, usual, is_newest=is_newest)
-                if not rule.asks_past or (is_newest and self._breaks(rule, key, window, peers)):
-                    candidates.append((alert, row, facts))
+            is_wanted = peers >= least and not is_over and (not rule.patterns or row.get("pattern") in rule.patterns)
+            if is_wanted and (not rule.asks_past or (turn.is_newest and self._breaks(rule, key, window, peers))):
+                turn.candidates.append((alert, row, self._facts(rule, row, key, turn, usual)))
             return []
         if peers < KEEP * (least if rule.times_usual is None else known.threshold):
             return []
-        known.seen(row, window.end, self._facts(rule, row, key, window, usual, is_newest=is_newest))
+        known.seen(row, window.end, self._facts(rule, row, key, turn, usual))
         self.changed[known.id] = known
         level = _level(rule, known)
         if level <= known.level:
@@ -557,17 +548,16 @@ class AlertMachine:
         before = self.past.before(key)  # None: fewer than any rule asks for, as it was not among the rows
         return self._follows(window) and peers >= (1 + rule.rises) * (before or self.policy.least_threshold)
 
-    def _facts(
-        self, rule: Rule, row: Row, key: str, window: Window, usual: Usual | None, *, is_newest: bool
-    ) -> dict[str, Any]:
+    def _facts(self, rule: Rule, row: Row, key: str, turn: Turn, usual: Usual | None) -> dict[str, Any]:
         """Return what an event says besides the row: the link, and what earlier windows have."""
         facts: dict[str, Any] = {}
         if self.policy.web_url:
             facts["url"] = f"{self.policy.web_url}/#/host/{quote(str(row['host']), safe='')}"
         if self.policy.site != LOCAL and not row.get("sites"):
             facts["sites"] = [self.policy.site]
-        if not is_newest:
+        if not turn.is_newest:
             return facts
+        window = turn.window
         seen, of = self.past.seen(key), min(rule.least_windows[1], self.past.windows + 1)
         facts["first_seen"] = iso_time(window.start if seen is None else seen.first)
         facts["persistence"] = {"windows": self.past.persistence(key, of), "of": of}
@@ -582,15 +572,13 @@ class AlertMachine:
             facts["new"] = f"new: last seen {_span(window.start - seen.last)} before"
         return facts
 
-    def _open(
-        self, candidates: list[Candidate], window: Window, held_back: set[str], *, is_newest: bool
-    ) -> list[Event]:
+    def _open(self, turn: Turn) -> list[Event]:
         """Open the alerts of the largest hosts, and tell how many others there are, or that there are none any more."""
-        candidates.sort(key=lambda each: -known_peers(each[1]))
+        candidates, window = sorted(turn.candidates, key=lambda each: -known_peers(each[1])), turn.window
         events = []
         rules = {rule.name: rule for rule in self.policy.rules}
         room = max(0, self.policy.cap - self._opened[window.start])
-        held_back.update(_key_of(alert) for alert, *_ in candidates[room:])
+        turn.held_back.update(_key_of(alert) for alert, *_ in candidates[room:])
         for alert, row, facts in candidates[:room]:
             alert.seen(row, window.end, facts)
             alert.act = self._may_act(alert)
@@ -601,13 +589,13 @@ class AlertMachine:
             events.append(alert.event(OPENED, row, act=alert.act))
         others = len(candidates) - len(events)
         self.counters.held_back += others
-        if others and is_newest:
+        if others and turn.is_newest:
             self.storm = self.storm or window.start
             hosts = counted(others, "more host has", "more hosts have")
             most = counted(self.policy.cap, "alert is", "alerts are")
             text = f"STORM: {hosts} reached a threshold; at most {most} opened in a window"
             events.append(self._storm_event(STORM, text, others, window.end))
-        elif self.storm and is_newest:
+        elif self.storm and turn.is_newest:
             text = f"CLOSED storm after {_span(window.start - self.storm)}: no alert is held back any more"
             ended = {"closed": iso_time(window.end), "reason": QUIET}
             events.append(self._storm_event(CLOSED, text, 0, window.end) | ended)
@@ -642,9 +630,6 @@ class AlertMachine:
         if self.policy.allow.entry_for(network, rule) or self.policy.allow.covers_peers(peers, rule):
             return ALLOWED
         return MUTED if self.mutes.entry_for(network, rule) else ""
-
-
-Candidate = tuple[Alert, Row, dict[str, Any]]  # that may be opened, its row, and what earlier windows say
 
 
 def _key_of(alert: Alert) -> str:

@@ -128,9 +128,10 @@ class AlertStore:
 
     def _turn(self, week: Week, window: Window) -> None:
         """Read what is usual in the hour of a window, again if another program has learned meanwhile."""
-        state = self._database.state()
-        week.renew(*(int(state.get(name, 0)) for name in LEARNED))
-        week.turn(window)
+        with self._database.reading():
+            state = self._database.state()
+            week.renew(*(int(state.get(name, 0)) for name in LEARNED))
+            week.turn(window)
 
     def _usual(self, hour: int) -> list[tuple[str, int, str]]:
         with self._database.reading() as database:
