@@ -1,4 +1,4 @@
-"""`superhosts alerts`: look at the alerts that a run keeps, and mute hosts. It works while the run goes on."""
+"""`superhosts alerts`: look at the alerts that a run keeps, acknowledge them, mute hosts. The run may go on."""
 
 from __future__ import annotations
 
@@ -16,15 +16,7 @@ from typing import Any
 from superhosts.cli._keys import given_key
 from superhosts.cli._progress import Progress
 from superhosts.cli._values import parse_seconds
-from superhosts.cli.usage.setup import (
-    AlertsAcknowledge,
-    AlertsExport,
-    AlertsLearn,
-    AlertsList,
-    AlertsMute,
-    AlertsNote,
-    AlertsShow,
-)
+from superhosts.cli.usage import setup as usage
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.core.text import aligned, counted, printable
@@ -35,11 +27,11 @@ from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.machine import QUIET, Alert, Policy
 from superhosts.output.alerts.rules import as_network, check_name
 from superhosts.output.alerts.store import STATES, AlertStore, Mute, mute_of, state_of
-from superhosts.output.console import say
+from superhosts.output.console import ReportedErrors, fail_with, say
 from superhosts.ui.folder import Question, SketchFolder
 
 
-def alerts_list(options: AlertsList) -> None:
+def alerts_list(options: usage.AlertsList) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         found, muted = store.alerts(is_open=None if options.all else True), store.muted()
     states = {alert.id: state_of(alert, muted) for alert in found}
@@ -57,9 +49,8 @@ def alerts_list(options: AlertsList) -> None:
         return
     lines = [_line(alert, states[alert.id], muted) for alert in chosen]
     titles = [name for name in lines[0] if name not in OFTEN_EMPTY or any(line[name] for line in lines)]
-    for text in aligned(
-        [titles, *([line[name] for name in titles] for line in lines)], [title in NUMBERS for title in titles]
-    ):
+    cells = [titles, *([line[name] for name in titles] for line in lines)]
+    for text in aligned(cells, [title in NUMBERS for title in titles]):
         print(text)
 
 
@@ -93,7 +84,7 @@ def _line(alert: Alert, state: str, muted: Sequence[Mute]) -> dict[str, str]:
     }
 
 
-def alerts_show(options: AlertsShow) -> None:
+def alerts_show(options: usage.AlertsShow) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         found = store.alerts(id=options.alert) or store.alerts(host=options.alert)
         muted, histories = store.muted(), {alert.id: store.history(alert) for alert in found}
@@ -124,14 +115,14 @@ def _event(event: dict[str, Any]) -> str:
     return f"{shown_time(int(event['at']) * SECOND)}  {said}"
 
 
-def alerts_acknowledge(options: AlertsAcknowledge) -> None:
+def alerts_acknowledge(options: usage.AlertsAcknowledge) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         found = store.acknowledge(options.alert, _name(options.by), options.note, off=options.off)
     for alert in found:
         say(f"{alert.id} ({printable(alert.host)}, {alert.rule}): {'not ' if options.off else ''}acknowledged")
 
 
-def alerts_note(options: AlertsNote) -> None:
+def alerts_note(options: usage.AlertsNote) -> None:
     if options.owner is None and options.note is None:
         raise UsageError("say --owner NAME, --note TEXT, or both")
     with closing(AlertStore(options.file, must_exist=True)) as store:
@@ -150,13 +141,14 @@ def _name(given: str | None) -> str:
         return str(os.getuid())
 
 
-def alerts_learn(options: AlertsLearn) -> None:
+def alerts_learn(options: usage.AlertsLearn) -> None:
     check_threshold(options.threshold, "--threshold")
     if not options.folder.is_dir():
         raise InputError("no folder of sketches is here", file=str(options.folder))
     folder = SketchFolder(options.folder, given_key(options.key_file))
-    windows, failed = sorted(folder.contents()), list[str]()
-    learned = 0
+    windows, learned, errors = sorted(folder.contents()), 0, ReportedErrors()
+    for path in folder.damaged:
+        errors.add(InputError("cannot be read: not a sketch, or damaged", file=str(path)))
     with closing(AlertStore(options.file)) as store, Progress("windows", len(windows)) as progress:
         machine = store.machine(Policy())
         before = [window for window in windows if window.end <= (machine.week.began or window.end)]
@@ -168,18 +160,16 @@ def alerts_learn(options: AlertsLearn) -> None:
             try:
                 question = Question(Selection(options.threshold), *window, exactly=True)
                 rows = folder.ask(question, longest=math.inf).report.rows
+                learned += store.learn(machine, window, rows)
             except InputError as error:
-                failed.append(str(error))
-                continue
-            learned += store.learn(machine, window, rows)
+                errors.add(error)
         span = window_span(Window(machine.week.began, machine.week.ended))
-    for text in failed:
-        say(f"warning: {text}")
     new = counted(learned, "new window")
     say(f"{options.file}: {new} of {len(windows):,} learned; {span if machine.week.ended else 'nothing'} is known now")
+    fail_with(errors.found)
 
 
-def alerts_mute(options: AlertsMute) -> None:
+def alerts_mute(options: usage.AlertsMute) -> None:
     rule = check_name(options.rule, "--rule") if options.rule is not None else ""
     whose = f"{options.host}{f', rule {rule}' if rule else ''}"
     is_new = not options.file.exists()
@@ -197,7 +187,7 @@ def alerts_mute(options: AlertsMute) -> None:
     say(f"{whose}: muted until {shown_time(int(until) * SECOND)}{new}")
 
 
-def alerts_export(options: AlertsExport) -> None:
+def alerts_export(options: usage.AlertsExport) -> None:
     with closing(AlertStore(options.file, must_exist=True)) as store:
         _write_json(store.alerts(), store.muted())
 

@@ -258,6 +258,8 @@ def test_sketches_may_be_learned_while_a_run_goes_on(tmp_path: Path) -> None:
             if number == 50:
                 running.take(machine, *scan[half + 1])
         assert not teacher.learn(other, *scan[half])  # the run has learned that itself
+        assert (again := teacher.machine(Policy())).latest == machine.latest == scan[half + 1][0].end
+        assert again.past.windows == 2
         (opened,) = running.take(machine, at(WEEKS + 2 * HOUR), [row(RESOLVER, 700)])  # it knows the first week now
         assert (opened["usual_low"], opened["usual_high"]) == (60, 60)
         assert machine.week.began == scan[0][0].start

@@ -123,8 +123,22 @@ class AlertStore:
         self._turn(machine.week, window)
         if found := machine.learn(window, rows):
             machine.week.taught = time.time_ns()
-            self._write(machine, [], taught=machine.week.taught)
+            with self._database.transaction() as database:  # A run may go on, whose other state stays.
+                self._write_week(database, machine.week)
+            machine.week.changed.clear()
         return found
+
+    def _write_week(self, database: Any, week: Week) -> None:
+        cells = [(*place, cell) for place, cell in week.changed.items()]
+        gone = [(hour, key) for hour, key, cell in cells if cell is None]
+        kept = [(hour, key, cell.week, cell.text) for hour, key, cell in cells if cell is not None]
+        database.executemany("DELETE FROM usual WHERE hour = ? AND key = ?", gone)
+        database.executemany("INSERT OR REPLACE INTO usual VALUES (?, ?, ?, ?)", kept)
+        for name, value, kept_one in zip(
+            LEARNED, (week.began, week.ended, week.taught), ("min", "max", "max"), strict=True
+        ):
+            upsert = f"ON CONFLICT (name) DO UPDATE SET value = {kept_one}(value, excluded.value)"
+            database.execute(f"INSERT INTO state VALUES (?, ?) {upsert}", (name, value))
 
     def _turn(self, week: Week, window: Window) -> None:
         """Read what is usual in the hour of a window, again if another program has learned meanwhile."""
@@ -152,7 +166,7 @@ class AlertStore:
                 self._pending = []
         return events
 
-    def _write(self, machine: AlertMachine, events: list[Event], **values: int) -> None:
+    def _write(self, machine: AlertMachine, events: list[Event]) -> None:
         past, week = machine.past, machine.week
         with self._database.transaction() as database:
             database.executemany(
@@ -172,17 +186,10 @@ class AlertStore:
             database.executemany(
                 "INSERT OR REPLACE INTO seen VALUES (?, ?, ?, ?, ?)", [(key, *found) for key, found in seen if found]
             )
-            usual = week.changed.items()
-            database.executemany(
-                "DELETE FROM usual WHERE hour = ? AND key = ?", [place for place, cell in usual if cell is None]
-            )
-            database.executemany(
-                "INSERT OR REPLACE INTO usual VALUES (?, ?, ?, ?)",
-                [(*place, cell.week, cell.text) for place, cell in usual if cell is not None],
-            )
             state = {"latest": machine.latest, "windows": past.windows, "storm": machine.storm, "began": past.began}
-            state |= {"usual_began": week.began, "usual_ended": week.ended, **values}
             database.executemany("INSERT OR REPLACE INTO state VALUES (?, ?)", state.items())
+            if week.changed:
+                self._write_week(database, week)
             gone = database.execute(
                 "DELETE FROM alerts WHERE closed > 0 AND id IN"
                 " (SELECT id FROM alerts WHERE closed > 0 ORDER BY last DESC LIMIT -1 OFFSET ?)",
