@@ -38,6 +38,7 @@ def schemas() -> dict[str, str]:
 
 RULE_TYPES: dict[Any, dict[str, Any]] = {  # of keys of rules; all others are numbers
     str: {"type": "string"},
+    str | None: {"type": "string"},
     Hours | None: {"type": "string"},
     Sequence[str]: {"type": "array", "items": {"type": "string"}},
     Mapping[str, float]: {"type": "object", "additionalProperties": {"type": "number"}},

@@ -30,6 +30,9 @@ ALSO_FREE = {  # and options of one word with others
     "--filter": "expressions of libpcap",
     "--prefix": "prefixes",
     "--site": "a new name",
+    "--by": "a name of a person",
+    "--owner": "a name of a person",
+    "--note": "a note",
 }
 
 

@@ -29,6 +29,7 @@ REQUIRED = {  # arguments without which a command cannot be parsed
     "hub": ["--from", "in"],
     "backup": ["x.tar"],
     "alerts mute": ["x.sqlite", "10.0.0.1"],
+    "alerts learn": ["x.sqlite", "archive"],
     "batch": ["x.pcap", "--local-cluster", "--save", "out"],
 }
 VALUES = {"SIZE", "COUNT", "DURATION", "SHARE", "NUMBER", "BITS", "K", "DEVICE", "TIME", "TEXT", "FAMILY"}

@@ -53,6 +53,9 @@ OWN_MEANING = {
     ("hub", "slide"): "the length of what edges send, by default whatever they send",
     ("hosts", "window"): "windows that are merged into longer ones",
     ("rows", "format"): "formats of ClickHouse, by its names",
+    ("alerts acknowledge", "by"): "who says so; there are no hosts to be found",
+    ("alerts note", "by"): "the same",
+    ("alerts mute", "by"): "the same",
     ("web", "web"): "the dashboard is what the command is for, so it has a default",
     ("hosts", "site"): "the sites of sketches that are there, of which several may be wanted",
 }
@@ -221,7 +224,7 @@ finally:
 
 WITH_THRESHOLD = [
     *("scan", "watch", "top", "rows"),
-    *("hosts", "report", "web", "plan", "calibrate", "compare", "edge", "hub", "batch"),
+    *("hosts", "report", "web", "plan", "calibrate", "compare", "edge", "hub", "batch", "alerts learn"),
 ]
 ARGUMENTS = {
     "watch": ["-"],
@@ -232,6 +235,7 @@ ARGUMENTS = {
     "scan": ["x.pcap"],
     "hosts": ["x.cube"],
     "calibrate": ["x.pcap"],
+    "alerts learn": ["x.sqlite", "archive"],
 }
 
 

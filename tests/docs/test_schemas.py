@@ -127,6 +127,12 @@ def test_answers_of_the_dashboard(tmp_path: Path) -> None:
         "mute": {"host": HOST, "rule": "", "seconds": 60, "why": "known"},
         "unmute": {"host": HOST, "rule": ""},
     }
+    alert = shown.alerts.alerts()[0].id
+    asked |= {
+        "alert": f"alert?id={alert}",
+        "acknowledge": {"alerts": [alert], "by": "ana", "note": "known", "off": False},
+        "note": {"alert": alert, "owner": "ana", "note": "ticket 4711"},
+    }
     with serving(shown.view) as web:
         for name in (*POST_ROUTES, *GET_ROUTES):
             question = asked.get(name, name)

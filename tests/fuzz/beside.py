@@ -85,7 +85,10 @@ def alerts() -> bytes:
     with fresh_folder() as folder:
         rows = write(folder / "a.pcap", talk("10.0.0.7", 90) + talk("10.0.0.8", 80, NOON + 3600 * p.SECOND))
         path = folder / "alerts.sqlite"
-        run_command("scan", rows, "--alerts", path, "--threshold", 1, "--quiet", "--window", "5m")
+        given = ("--threshold", 1, "--quiet", "--window", "5m", "--evidence", "--baseline", "week")
+        run_command("scan", rows, "--alerts", path, *given)
+        run_command("scan", rows, "--alerts", path, *given[:-2])  # the first one learns alone
+        run_command("alerts", "acknowledge", path, "10.0.0.8", "--by", "ana", "--note", "known")
         run_command("alerts", "mute", path, "10.0.0.9", "--for", "1d")
         AlertStore(path).close()  # the last to close it moves everything into the one file
         return path.read_bytes()
@@ -142,7 +145,7 @@ of_inputs = st.builds(
     edits,
     st.just([]) | st.just([]) | edits,
 )
-of_alerts = st.tuples(st.integers(0, 200), st.integers(0, 40), values, st.just([]) | edits)  # for `_alerts_like`
+of_alerts = st.tuples(st.integers(0, 500), st.integers(0, 40), values, st.just([]) | edits)  # for `_alerts_like`
 cases = st.one_of(*[st.tuples(st.just("input"), of_inputs)] * 6, st.tuples(st.just("alerts"), of_alerts))
 
 

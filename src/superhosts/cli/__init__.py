@@ -64,8 +64,11 @@ HELP = {  # in the order of the help: the first line of the help of each; its cl
     "itself.",
     "alerts list": "List alerts: open ones, or with --all also those that were closed.",
     "alerts show": "Show one alert, or those of a host.",
+    "alerts acknowledge": "Say that somebody looks at alerts. They stay open, and lists show them behind the others.",
+    "alerts note": "Give an alert an owner or a note, which its lists and its next messages have.",
     "alerts mute": "Want no alert of a host or prefix for some time. An alert that is open is closed with the next "
     "window.",
+    "alerts learn": "Learn from saved sketches how many peers hosts usually have in each hour of the week.",
     "alerts export": "Write all alerts, open and closed, as JSON Lines.",
     "config init": "Write a configuration file to begin with: every option with its help, commented out.",
     "config check": "Check a configuration file: every key, every value and every rule, for all commands.",
@@ -85,7 +88,7 @@ def _entry(words: str) -> Entry:
 
 COMMANDS = {words: _entry(words) for words in HELP}
 GROUPS = {  # commands of two words, by the first
-    "alerts": "Look at the alerts that a run keeps (--alerts FILE), and mute hosts.\n\n"
+    "alerts": "Look at the alerts that a run keeps (--alerts FILE), acknowledge them, and mute hosts.\n\n"
     "Example: superhosts alerts list alerts.sqlite\n",
     "config": "Write, check and show the configuration file of scan, watch, edge and hub.\n\n"
     "Example: superhosts config check superhosts.toml\n",

@@ -24,8 +24,8 @@ from superhosts.core.prefixes import parse_networks
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
-from superhosts.output.alerts.machine import ALERT_COLUMNS, Policy
-from superhosts.output.alerts.rules import AllowList, Rule, never_act, rules_of
+from superhosts.output.alerts.machine import ALERT_COLUMNS, LOCAL, Policy
+from superhosts.output.alerts.rules import LAST, WEEK, AllowList, Rule, never_act, rules_of
 from superhosts.output.alerts.store import AlertDesk, AlertStore
 from superhosts.output.console import tell
 from superhosts.output.delivery import DeliveryOptions
@@ -33,16 +33,29 @@ from superhosts.output.destination import Destination, Destinations, RunKind
 from superhosts.output.registry import OutputOptions, open_each, tell_left_behind
 from superhosts.pipeline.settings import Settings
 
+TIMES_USUAL = 3.0  # of --baseline week, without a rule
 ALERTS = RunKind(ALERT_COLUMNS, endless=True)
 
 
 def policy_of(
-    options: AlertOptions, config: Path | Config | None, own: Iterable[str] = (), *, threshold: float | None = None
+    options: AlertOptions,
+    config: Path | Config | None,
+    own: Iterable[str] = (),
+    *,
+    threshold: float | None = None,
+    site: str = LOCAL,
 ) -> Policy:
-    """Read rules and lists, as they are now. Without rules there is one, which has the threshold that was asked for."""
+    """Read rules and lists, as they are now. Without rules there is one, which has the threshold that was asked for.
+
+    `site`: which saw the hosts, if rows do not say it.
+    """
     file = read_config(config) if isinstance(config, Path) else config
-    rules = [] if file is None else rules_of(file.rules, str(file.path))
-    rules = rules or [Rule() if threshold is None else Rule(threshold=max(threshold, 1.0))]
+    rules = [] if file is None else rules_of(file.rules, str(file.path), options.baseline or LAST)
+    if not rules:
+        rule = Rule() if threshold is None else Rule(threshold=max(threshold, 1.0))
+        rules = [replace(rule, times_usual=TIMES_USUAL, baseline=WEEK) if options.baseline == WEEK else rule]
+    if options.baseline == WEEK and not any(rule.baseline == WEEK for rule in rules):
+        raise UsageError("--baseline week: no rule has times-usual")
     allow, spared = AllowList(), AllowList()
     for text in options.allow:
         allow |= _read_list(text, "--allow") if text.startswith("@") else AllowList.of([text], "--allow")
@@ -52,7 +65,8 @@ def policy_of(
             spared |= _read_list(text, "--never-act")
         elif text != "private":  # which is spared in any case
             hosts.append(text)
-    return Policy(rules, allow, never_act(hosts) | spared, options.alert_cap)
+    web_url = (options.web_url or "").rstrip("/")
+    return Policy(rules, allow, never_act(hosts) | spared, options.alert_cap, web_url, site)
 
 
 def _read_list(text: str, option: str) -> AllowList:
@@ -121,7 +135,10 @@ def open_desk(
     receivers = open_each(_receivers(options.alert_to, delivery), ALERTS._replace(waits=ends))
     if not quiet:
         tell_rules(policy)
-    return AlertDesk(AlertStore(options.alerts), policy, receivers, tell)
+    desk = AlertDesk(AlertStore(options.alerts), policy, receivers, tell)
+    if policy.asks_week and not desk.knows_week and not quiet:
+        tell('rules with baseline = "week" open no alerts in their first week: superhosts alerts learn shortens it')
+    return desk
 
 
 def tell_rules(policy: Policy) -> None:
@@ -145,12 +162,15 @@ def with_alerts(
     """Return settings that find what the rules need, and the destination that makes alerts; None without --alerts."""
     if not wants_alerts(options):
         return settings, None
-    policy = policy_of(options, config, settings.inner, threshold=settings.threshold)
+    policy = policy_of(
+        options, config, settings.inner, threshold=settings.threshold, site=outputs.delivery.site or LOCAL
+    )
     return for_alerts(settings, policy), open_desk(options, policy, outputs.delivery, ends=ends, quiet=quiet)
 
 
 RELOADED = "rules, thresholds and destinations"
 CHANGEABLE = {"threshold", "top", "allow", "never_act", "alert_cap", "alert_to", "output", "config"}
+CHANGEABLE |= {"baseline", "web_url"}
 
 
 def exchange(

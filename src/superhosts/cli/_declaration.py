@@ -63,7 +63,8 @@ class Opt(NamedTuple):
     panel: str | None = None
     offers: Values | None = None  # what a shell completes, unless the metavar says it
     brief: str = ""  # instead of the first sentence of the help, on the first screen
-    setting: bool = False  # no option of commands that have a configuration file
+    setting: bool = False  # of commands that have a configuration file; as an option of theirs it is not shown
+    outdated: bool = True  # a setting that was an option in the last release, so that using it as one is warned of
     old: str = ""  # how the option was called in the last release: --listen
 
     def __call__(self, **changes: Any) -> Any:

@@ -14,7 +14,7 @@ from superhosts.cli._completion import DURATIONS
 from superhosts.cli._config import use_config
 from superhosts.cli._declaration import Options, arg, flag, opt, setting
 from superhosts.cli._signals import sighup_held
-from superhosts.cli._values import check_window, one_of
+from superhosts.cli._values import check_web_url, check_window, one_of
 from superhosts.core import defaults
 from superhosts.core.units import parse_count, parse_duration, parse_place
 from superhosts.errors import UsageError
@@ -302,6 +302,13 @@ class AlertOptions(Options, panel="Alerts"):
     never_act: list[str] = setting("HOST", []).about("""Hosts or prefixes against which nothing may be done ("act":
         false), besides your own, private ones, public resolvers and root servers.""")
     alert_cap: int = setting("COUNT", 100).about("Most alerts that are opened in a window.")
+    baseline: str | None = setting(
+        "windows|week", shown="windows", outdated=False
+    ).about("""What is usual for rules with
+        times-usual: the median of a host's last windows, or its peers in this hour of the week. Without rules, week is
+        3 times as many as usual.""")
+    web_url: str | None = setting("URL", check=check_web_url, outdated=False).about("""The dashboard's address for
+        people: alerts link to its pages of hosts.""")
 
 
 class NamesOptions(Options, panel="Names"):

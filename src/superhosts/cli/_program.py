@@ -254,7 +254,7 @@ class Command(click.Command):
 
     def outdated(self, ctx: click.Context) -> list[str]:
         """Return what to write instead of the options that were given and are on their way out."""
-        hidden = [each for each in self.params if each.hidden]
+        hidden = [each for each in self.params if each.hidden and each.each.outdated]
         given = [each for each in hidden if ctx.get_parameter_source(str(each.name)) is ParameterSource.COMMANDLINE]
         return [*self._renames, *(_way_out(ctx, each) for each in given)]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 from superhosts.core.units import SECOND, parse_count, parse_duration, parse_size
 from superhosts.errors import UsageError
@@ -85,6 +86,14 @@ def check_window(text: str) -> None:
             parse_duration(text)
     except UsageError as error:
         raise UsageError(f"{error}, or all") from None
+
+
+def check_web_url(text: str) -> str:
+    """Read the address of a dashboard, to which pages can be appended."""
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise UsageError(f"{text!r} is not an address like https://hub.example/superhosts")
+    return text.rstrip("/")
 
 
 def check_positive_count(text: str) -> None:

@@ -65,6 +65,10 @@ RULE = """
 # threshold = 500
 # prefixes = { "10.0.0.0/24" = 5000 }   # other thresholds; the longest prefix counts
 # times-usual = 5                       # besides, so many times the median of the host's last 12 windows
+# baseline = "week"                     # or of what it usually has in this hour of the week
+# new = "7d"                            # besides, hosts that were not seen for so long
+# persistent = "9/12"                   # besides, hosts that were seen in so many of the last windows
+# rises = 2.4                           # besides, 240 % more peers than in the window before
 # hours = "mon-fri 08:00-18:00"
 # zone = "Europe/Berlin"
 # grown = 2                             # told again when the peers have grown by this factor

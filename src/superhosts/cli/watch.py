@@ -60,7 +60,7 @@ def watch(options: Watch) -> None:
     def take(now: Watch) -> None:
         assert run is not None  # it takes a step of the run to come here
         selected = replace(run.settings, threshold=now.threshold, top=now.top)
-        policy = policy_of(now, now.config, selected.inner, threshold=selected.threshold)
+        policy = policy_of(now, now.config, selected.inner, threshold=selected.threshold, site=now.site)
         if desk is not None:
             selected = for_alerts(selected, policy)
         exchange(outputs, kind, desk, output_options(now, ENDLESS, site=now.site), now.alert_to, policy)

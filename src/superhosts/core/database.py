@@ -58,6 +58,7 @@ class Format(NamedTuple):
     version: int
     table: str = "state"  # by which a file is recognised
     schema: str = ""  # CREATE … IF NOT EXISTS of all tables but `state`
+    added: str = ""  # the same, of tables that later releases have added: they are made where they are missing
     trouble: str = "cannot be written"
     way_out: str = "move it away to begin with a new one, or restore a backup"  # of damage
 
@@ -139,13 +140,15 @@ class Database:
             if not self.is_new or error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
                 raise
             self._empty = sqlite3.connect(":memory:", check_same_thread=False)
-            self._empty.executescript(_STATE + form.schema)
+            self._empty.executescript(_STATE + form.schema + form.added)
 
     def _make_tables(self, version: int) -> None:
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
-        if version < self._form.version:  # Whoever only looks writes nothing.
-            schema = f"{_STATE}{self._form.schema}PRAGMA user_version={self._form.version}"
+        added = self._form.added
+        # Whoever only looks writes nothing, but for the tables that a file of an earlier release lacks.
+        if version < self._form.version or (added and not _columns_of(added) <= _columns(self._connection)):
+            schema = f"{_STATE}{self._form.schema}{added}PRAGMA user_version={self._form.version}"
             try:
                 self._connection.executescript(f"BEGIN IMMEDIATE;{schema};COMMIT;")
             except sqlite3.Error:

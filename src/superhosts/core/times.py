@@ -39,6 +39,14 @@ def iso_time(nanoseconds: int) -> str:
     return _iso(nanoseconds, local=False)
 
 
+def seconds_of(text: str) -> float:
+    """Return a time that `iso_time` has formatted, in seconds."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:  # a stray time, which is a number
+        return float(text)
+
+
 def shown_time(nanoseconds: int) -> str:
     """Format a time for people: as ISO 8601 in UTC, or in this machine's time zone with its offset (`--local`)."""
     return _iso(nanoseconds, local=shows_local())

@@ -47,9 +47,16 @@ class Csv:
 
 
 def _field(value: Any) -> Any:
-    """Return a value as CSV shows it: lists of sites as "ams 812; fra 640", or "ams ≥812" if it is saturated there."""
+    """Return a value as CSV shows it: lists of sites as "ams 812; fra 640", or "ams ≥812" if it is saturated there.
+
+    Other objects, as alerts have them, are JSON.
+    """
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict) or (
+        isinstance(value, list) and any("site" not in each for each in value if isinstance(each, dict))
+    ):
+        return json.dumps(value)
     if isinstance(value, list):
         value = "; ".join(_site(item) if isinstance(item, dict) else str(item) for item in value)
     return printable(value, most=len(value)) if isinstance(value, str) else value

@@ -21,6 +21,7 @@ NAMES = ("label", "name", "asn", "as_name", "country")  # fields of rows that sa
 Record = dict[str, Any]
 SUPER_HOST, ALERT = "superhost", "alert"  # kinds of records
 OPENED, GROWN, CLOSED, STORM = "opened", "grown", "closed", "storm"  # events of alerts
+LINKS = 5  # in a message that has them as buttons
 SHOWN = 20  # records in a message for people
 OPEN = "open"  # an alert that stays open, for destinations that forget it otherwise
 
@@ -120,6 +121,12 @@ def describe(record: Record) -> str:
     return found + (f", direction {way}" if way not in (None, "any") else "") + (f", {pattern}" if pattern else "")
 
 
+def title_of(record: Record) -> str:
+    """Return the first clause of a line, which alone is a sentence: the subject of a mail."""
+    line = describe(record)
+    return line if "held_back" in record else line.partition("; ")[0]
+
+
 def heading(batch: Batch) -> str:
     where = f" ({batch.site})" if batch.site else ""
     part = f", part {batch.part} of {batch.parts}" if batch.parts > 1 else ""
@@ -131,6 +138,12 @@ def heading(batch: Batch) -> str:
 def shown_records(batch: Batch) -> list[Record]:
     """Return the first records; a storm, which says what all others leave out, is before them."""
     return sorted(batch.records, key=lambda record: "held_back" not in record)[:SHOWN]
+
+
+def links_of(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Return the dashboard's pages of the hosts of alerts, each with the host: at most `LINKS`."""
+    found = {str(record["url"]): str(record.get("host")) for record in records if record.get("url")}
+    return [(host, url) for url, host in found.items()][:LINKS]
 
 
 def shown_lines(batch: Batch) -> Iterator[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Required, TypedDict
 
+from superhosts.output.alerts.machine import Facts
+from superhosts.output.alerts.store import State
 from superhosts.output.schema import RowMarks
 
 
@@ -74,7 +76,7 @@ class Point(TypedDict, total=False):
     reported: bool | None
 
 
-class ShownAlert(TypedDict, total=False):
+class ShownAlert(Facts, total=False):
     id: str
     rule: str
     host: str | int
@@ -94,6 +96,28 @@ class ShownAlert(TypedDict, total=False):
     reason: str
     act: bool
     known: dict[str, Any]
+    state: State
+    text: str
+    duration: float
+    first_seen: float
+    acknowledged: float
+
+
+class AlertEntry(TypedDict):
+    """What happened to an alert, and who did it if a person has."""
+
+    at: float
+    event: str
+    text: str
+    by: str
+
+
+class AlertWithHistory(ShownAlert, total=False):
+    history: list[AlertEntry]
+
+
+class Acknowledged(TypedDict):
+    acknowledged: int
 
 
 class Mute(TypedDict, total=False):
@@ -114,7 +138,7 @@ class ShownHost(TypedDict, total=False):
     alerts: list[ShownAlert]
 
 
-class State(TypedDict, total=False):
+class ViewState(TypedDict, total=False):
     """What all viewers hear after each change."""
 
     changed: int
@@ -122,7 +146,7 @@ class State(TypedDict, total=False):
     reading: list[str]
 
 
-class Summary(State, total=False):
+class Summary(ViewState, total=False):
     can: Required[dict[str, bool]]
     may_change: bool
     title: str
@@ -206,9 +230,12 @@ ANSWERS: dict[str, Any] = {
     "host": ShownHost,
     "ask": Found,
     "alerts": Alerts,
+    "alert": AlertWithHistory,
     "sites": list[Site],
     "sketch": SketchState,
-    "events": State,
+    "events": ViewState,
     "mute": None,
     "unmute": Unmuted,
+    "acknowledge": Acknowledged,
+    "note": None,
 }

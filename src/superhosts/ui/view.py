@@ -20,10 +20,11 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import Part, Window
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
+from superhosts.core.times import seconds_of
 from superhosts.core.units import SECOND
 from superhosts.errors import SuperhostsError, UsageError
 from superhosts.output.alerts.machine import Alert
-from superhosts.output.alerts.store import AlertStore
+from superhosts.output.alerts.store import AlertStore, Mute, state_of
 from superhosts.output.report import Row, known_peers
 from superhosts.ui.board import Board, Point, Shown, reaches, shown_of
 from superhosts.ui.folder import BusyError, Contents, PartState, Past, Question, SketchFolder
@@ -266,6 +267,7 @@ class View:
                 notes.append(f"{counted(past.failed, 'window')} cannot be read: {past.why.rstrip('.')}.")
         rows = [row for row in (newest.rows if newest else ()) if str(row["host"]) == host]
         alerts = [] if self.alerts is None else self.alerts.alerts(host=host, most=CLOSED_ALERTS)
+        muted = [] if self.alerts is None else self.alerts.muted()
         return {
             "host": host,
             "threshold": threshold,
@@ -274,7 +276,7 @@ class View:
             "points": sorted(points, key=lambda point: (point["start"], point["end"])),
             "asked": past is not None and bool(past.sightings or past.failed),
             "notes": notes,
-            "alerts": [_alert(alert) for alert in alerts],
+            "alerts": [_alert(alert, muted) for alert in alerts],
         }
 
     def ask(self, question: Question) -> Json:
@@ -297,13 +299,29 @@ class View:
         if self.alerts is None:
             return {"alerts": [], "muted": []}
         found = [*self.alerts.alerts(is_open=True), *self.alerts.alerts(is_open=False, most=CLOSED_ALERTS)]
-        return {"alerts": [_alert(alert) for alert in found], "muted": self.alerts.muted()}
+        muted = self.alerts.muted()
+        return {"alerts": [_alert(alert, muted) for alert in found], "muted": muted}
 
-    def mute(self, host: str, rule: str, seconds: float, why: str) -> None:
-        """Want no alerts of a host or prefix for some time; for one rule, or for all if it is empty."""
+    def alert(self, id: str) -> Json:
+        """Return one alert, with what happened to it."""
+        store = self._kept_alerts()
+        (alert,) = store.find([id])[:1]
+        return _alert(alert, store.muted()) | {"history": store.history(alert)}
+
+    def acknowledge(self, ids: Sequence[str], by: str, note: str, *, off: bool) -> int:
+        return len(self._kept_alerts().acknowledge(ids, by, note, off=off))
+
+    def note(self, id: str, owner: str | None, note: str | None, by: str) -> None:
+        self._kept_alerts().note([id], by, owner, note)
+
+    def _kept_alerts(self) -> AlertStore:
         if self.alerts is None:
             raise UsageError("no alerts are kept here: --alerts FILE keeps them")
-        self.alerts.mute(host, rule, time.time() + seconds, why)
+        return self.alerts
+
+    def mute(self, host: str, rule: str, seconds: float, why: str, by: str = "") -> None:
+        """Want no alerts of a host or prefix for some time; for one rule, or for all if it is empty."""
+        self._kept_alerts().mute(host, rule, time.time() + seconds, why, by)
 
     def unmute(self, host: str, rule: str) -> bool:
         return self.alerts is not None and self.alerts.unmute(host, rule)
@@ -377,10 +395,15 @@ def _short_row(point: Point) -> Row:
     return row | {name: value for name, value in (("label", point.name), ("pattern", point.pattern)) if value}
 
 
-def _alert(alert: Alert) -> Json:
+def _alert(alert: Alert, muted: Sequence[Mute]) -> Json:
     """Return an alert with its times in seconds; `closed` is 0 while it is open."""
     times = {name: getattr(alert, name) / SECOND for name in ("opened", "last", "peak_at", "closed")}
-    return {"id": alert.id, **asdict(alert), **times}
+    known = dict(alert.known)
+    for name in ("first_seen", "acknowledged"):
+        if name in known:
+            known[name] = seconds_of(known[name])
+    told = {"state": state_of(alert, muted), "text": alert.text, "duration": alert.duration / SECOND}
+    return {"id": alert.id, **asdict(alert), **times, **told, **known}
 
 
 def _nanoseconds(seconds: float | None) -> int | None:

@@ -17,7 +17,8 @@ from superhosts.core.pairs import Window
 from superhosts.core.times import iso_time
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError, UsageError
-from superhosts.output.alerts.machine import LEARNING, AlertMachine, Event, Past, Policy
+from superhosts.output.alerts.machine import AlertMachine, Event, Policy
+from superhosts.output.alerts.past import LEARNING, Past
 from superhosts.output.alerts.rules import AllowList, Hours, Rule, never_act, rules_of
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.records import ALERT, Batch, make_record, shown_lines

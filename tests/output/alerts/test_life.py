@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import email.policy
 import importlib.util
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -20,6 +22,7 @@ from output.alerts.test_alerts import row, window
 from output.test_senders import asked, make_hook
 from processes import free_port
 from receivers import Receiver
+from superhosts.cli._alerts import ALERTS
 from superhosts.core.units import SECOND
 from superhosts.output.alerts.machine import Alert, AlertMachine, Policy
 from superhosts.output.alerts.rules import Rule, never_act
@@ -33,11 +36,14 @@ from waiting import DEADLINE, wait_for
 
 SCANNER, OURS = "203.0.113.9", "10.0.0.80"  # nothing may be done against the second one
 SWEEP = {"pattern": "prefix sweep", "evidence": {"ports": [{"port": "tcp/445", "at": "peer", "share": 0.98}]}}
-OPENED = "has 1,500 peers (threshold 1,024), prefix sweep on tcp/445, since 2026-11-14 12:00 UTC"
-GROWN = "has 3,500 peers (threshold 1,024), prefix sweep on tcp/445, since 2026-11-14 12:00 UTC"
-CLOSED = "is quiet after 15 min (2026-11-14 12:00 to 12:15 UTC), peak 3,500 peers (threshold 1,024)"
-SENTENCES = [f"OPENED many-peers: {SCANNER} {OPENED}", f"GROWN many-peers: {SCANNER} {GROWN}"]
-SENTENCES.append(f"CLOSED many-peers: {SCANNER} {CLOSED}")
+SINCE = "prefix sweep on tcp/445, since 2026-11-14 12:00 UTC"
+OPENED = f"has 1,500 peers (threshold 1,024), {SINCE} for 5 min, peak 1,500"
+GROWN = f"has 3,500 peers (threshold 1,024), {SINCE} for 10 min, peak 3,500"
+CLOSED = "is quiet after 15 min (2026-11-14 12:00 to 12:15 UTC), peak 3,500 peers (threshold 1,024), prefix sweep"
+TITLES = [f"OPENED many-peers: {SCANNER} {OPENED}", f"GROWN many-peers: {SCANNER} {GROWN}"]
+TITLES.append(f"CLOSED many-peers: {SCANNER} {CLOSED} on tcp/445")
+MORE = ["", "; +2,000 (+133 %) to the window before; in 2 of the last 2 windows", "; in 3 of the last 3 windows"]
+SENTENCES = [f"{title}; ports tcp/445 98 %{more}" for title, more in zip(TITLES, MORE, strict=True)]
 
 
 def windows(*hosts: str) -> Iterator[list[Row]]:
@@ -50,7 +56,7 @@ def windows(*hosts: str) -> Iterator[list[Row]]:
 @contextlib.contextmanager
 def desk_of(store: Path, addresses: Sequence[str], policy: Policy | None = None) -> Iterator[AlertDesk]:
     delivery = DeliveryOptions(site="ams", wait=DEADLINE)
-    receivers = open_each(OutputOptions(outputs=addresses, delivery=delivery), RunKind(endless=True))
+    receivers = open_each(OutputOptions(outputs=addresses, delivery=delivery), ALERTS)
     desk = AlertDesk(AlertStore(store), policy or Policy(never_act=never_act()), receivers, print)
     try:
         yield desk
@@ -108,17 +114,17 @@ def test_sentences_of_other_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     many = row(SCANNER, direction="out", counts="ports", label="lab", peers=0) | {"peers": None, "peers_low": 900}
     opened, storm = machine.take(window(0), [many, {**many, "host": OURS}])
     said = "OPENED ports: 203.0.113.9 (lab) has at least 900 ports (threshold 100.5), direction out, since 12:00 UTC"
-    assert opened["text"] == said
+    assert opened["text"] == f"{said} for 5 min, peak 900"
     assert storm["text"] == "STORM: 1 more host has reached a threshold; at most 1 alert is opened in a window"
     (closed,) = machine.reload(Policy((Rule("other"),)))
     said = "CLOSED ports: 203.0.113.9 (lab): rule removed after 5 min (12:00 to 12:05 UTC), peak 900 ports"
-    assert closed["text"] == f"{said} (threshold 100.5)"
+    assert closed["text"] == f"{said} (threshold 100.5), direction out"
     for seconds, span in ((45, "45 s"), (60, "1 min"), (7500, "2 h 5 min"), (86400, "1 d"), (97200, "1 d 3 h")):
         alert = Alert("r", "h", 4, "inner", "any", "hosts", 10, 0, seconds * SECOND, reason="quiet")
         said = alert.event("closed", act=True)["text"]
         assert said.startswith(f"CLOSED r: h is quiet after {span} (1970-01-01 00:00 to ")
     assert said.endswith(" to 1970-01-02 03:00 UTC), peak 0 peers (threshold 10)")
-    assert alert.event("open", act=True)["text"].endswith("since 1970-01-01 00:00 UTC")
+    assert alert.event("open", act=True)["text"].endswith("since 1970-01-01 00:00 UTC for 1 d 3 h, peak 0")
 
 
 def test_every_destination_over_http_hears_the_whole_life(tmp_path: Path) -> None:
@@ -174,6 +180,112 @@ def test_every_destination_over_http_hears_the_whole_life(tmp_path: Path) -> Non
         assert [each["type"] for each in got["apprise"]] == ["warning", "warning", "success"]
 
 
+EVIDENCE = {
+    "ports": [{"port": "tcp/445", "at": "peer", "share": 0.93}, {"port": "icmp", "at": None, "share": 0.07}],
+    "peers": [f"198.51.100.{number}" for number in range(1, 9)],
+    "networks": [{"network": "198.51.0.0/16", "share": 0.81}, {"network": "192.0.0.0/16", "share": 0.19}],
+}
+FACTS = {  # what lets one act, in words and as fields
+    "rule": ("scan-out", "scan-out"),
+    "threshold": ("threshold 1,024", 1024),
+    "pattern": ("horizontal scan", "horizontal scan"),
+    "pattern_reason": ("it asks, 98 % do not answer", "it asks, 98 % do not answer"),
+    "ports": ("tcp/445 93 %, icmp 7 %", [{"port": "tcp/445", "share": 0.93}, {"port": "icmp", "share": 0.07}]),
+    "some_peers": ("198.51.100.1, 198.51.100.2", EVIDENCE["peers"][:5]),
+    "networks": ("198.51.0.0/16 81 %, 192.0.0.0/16 19 %", EVIDENCE["networks"]),
+    "direction": ("direction out", "out"),
+    "since": ("since 2026-11-14 12:00 UTC", "2026-11-14T12:00:00Z"),
+    "duration": ("for 10 min", 600.0),
+    "peak": ("peak 3,500", 3500),
+    "change": ("+2,000 (+133 %) to the window before", 2000),
+    "peers_before": ("3,500 peers", 1500),
+    "sites": ("at ams, fra", ["ams", "fra"]),
+    "url": (f"https://hub.example/x/#/host/{SCANNER}", f"https://hub.example/x/#/host/{SCANNER}"),
+}
+
+
+def test_all_that_lets_one_act_is_in_every_destination(tmp_path: Path) -> None:
+    pytest.importorskip("aiosmtpd")
+    about = {"direction": "out", "pattern": "horizontal scan", "reason": FACTS["pattern_reason"][0]}
+    about |= {"evidence": EVIDENCE, "sites": [{"site": "ams"}, {"site": "fra"}]}
+    policy = Policy((Rule("scan-out", direction="out"),), never_act=never_act(), web_url="https://hub.example/x")
+    (tmp_path / "key").write_text("R0UT1NG")
+    lines, table = tmp_path / "lines.jsonl", tmp_path / "lines.csv"
+    with Receiver("http") as web, Receiver("tcp") as log, Receiver("smtp") as mail:
+        place = f"127.0.0.1:{web.port}"
+        addresses = [f"webhook+http://{place}/{name}?template={name}" for name in ("json", "slack", "teams")]
+        addresses.append(f"webhook+http://{place}/pagerduty?template=pagerduty&routing-key-file={tmp_path / 'key'}")
+        addresses.append(f"alertmanager+http://{place}/am?resolve-after=1h")
+        addresses += [f"apprise:json://{place}/apprise"] * bool(importlib.util.find_spec("apprise"))
+        addresses.append(f"smtp://127.0.0.1:{mail.port}/?to=noc@example.net&from=me@example.net")
+        addresses += [f"syslog+tcp://127.0.0.1:{log.port}", str(lines), str(table)]
+        with desk_of(tmp_path / "alerts.sqlite", addresses, policy) as desk:
+            for number, peers in enumerate((1500, 3500)):
+                desk.write(Report(rows=[row(SCANNER, peers, **about)], window=window(number)))
+        got = {
+            each["path"].split("/")[1].split("?")[0]: json.loads(each["body"]) for each in web.got if not _is_open(each)
+        }
+        message, posted = (
+            log.wait(2)[1],
+            email.message_from_string(mail.wait(2)[1]["mail"], policy=email.policy.default),
+        )
+    body = posted.get_body().get_content()
+    card, cells = got["teams"]["attachments"][0]["content"], [*csv.DictReader(table.read_text().splitlines())][1]
+    sentences = {
+        "json": got["json"]["records"][0]["text"],
+        "slack": got["slack"]["text"],
+        "teams": re.sub(r"\\([\\`*_~\[\]<>])", r"\1", card["body"][1]["text"]),
+        "pagerduty": got["pagerduty"]["payload"]["summary"],
+        "alertmanager": got["am"][0]["annotations"]["summary"],
+        "mail": re.sub(r"\s+", " ", body),
+        "syslog": message,
+        "jsonl": json.loads(lines.read_text().splitlines()[1])["text"],
+        "csv": cells["text"],
+        **({"apprise": got["apprise"]["message"]} if "apprise" in got else {}),
+    }
+    records = {
+        "json": got["json"]["records"][0],
+        "pagerduty": got["pagerduty"]["payload"]["custom_details"],
+        "jsonl": json.loads(lines.read_text().splitlines()[1]),
+        "mail": json.loads(next(posted.iter_attachments()).get_content().splitlines()[0]),
+    }
+    notes = {**got["am"][0]["annotations"], **got["am"][0]["labels"]}
+    for name, (words, value) in FACTS.items():
+        for where, sentence in sentences.items():
+            assert words in sentence, (name, where)
+        for where, record in records.items():
+            assert record[name] == value, (name, where)
+        assert notes[name] == (value if isinstance(value, str) else json.dumps(value)), name
+        assert f' {name}="' in message, name
+        assert cells[name], name
+    url = FACTS["url"][0]
+    assert got["am"][0]["generatorURL"] == url
+    assert got["pagerduty"]["links"] == [{"href": url, "text": f"{SCANNER} in the dashboard"}]
+    assert card["actions"] == [{"type": "Action.OpenUrl", "title": SCANNER, "url": url}]
+    assert posted["Subject"] == f"{records['json']['text'].partition('; ')[0]} at ams"
+    assert json.loads(cells["ports"]) == FACTS["ports"][1]
+    with contextlib.closing(AlertStore(tmp_path / "alerts.sqlite")) as store:
+        (shown,) = store.alerts()
+    assert shown.text == records["json"]["text"].replace("GROWN", "OPEN")  # as lists and the dashboard have it
+
+
+def _is_open(got: Any) -> bool:
+    return b'"event": "open"' in (got["body"] if isinstance(got["body"], bytes) else got["body"].encode())
+
+
+def test_links_lead_to_the_page_of_any_host() -> None:
+    machine = AlertMachine(Policy((Rule(),), web_url="http://127.0.0.1:8105"))
+    hosts = {"2001:db8::/64": "2001%3Adb8%3A%3A%2F64", "10.1.2.3:443": "10.1.2.3%3A443", "a b#c": "a%20b%23c"}
+    events = machine.take(window(0), [row(host, 2000) | {"family": None} for host in hosts])
+    assert [each["url"].partition("/#/host/")[2] for each in events] == [hosts[each["host"]] for each in events]
+
+
+def test_the_site_is_named_if_rows_do_not_say_it() -> None:
+    (named,) = AlertMachine(Policy(site="ams")).take(window(0), [row()])
+    (alone,) = AlertMachine(Policy()).take(window(0), [row()])
+    assert (named["sites"], "; at ams" in named["text"], "sites" in alone) == (["ams"], True, False)
+
+
 def test_logs_and_mail_say_what_happened(tmp_path: Path) -> None:
     pytest.importorskip("aiosmtpd")
     with Receiver("tcp") as log, Receiver("smtp") as server:
@@ -183,7 +295,7 @@ def test_logs_and_mail_say_what_happened(tmp_path: Path) -> None:
         mails = [email.message_from_string(got["mail"], policy=email.policy.default) for got in server.wait(3)]
     assert [message.rpartition("] ")[2] for message in messages] == SENTENCES
     assert [message.split('event="')[1].split('"')[0] for message in messages] == ["opened", "grown", "closed"]
-    assert [mail["Subject"] for mail in mails] == [f"{sentence} at ams" for sentence in SENTENCES]
+    assert [mail["Subject"] for mail in mails] == [f"{title} at ams" for title in TITLES]
     assert all(sentence in mail.get_body().get_content() for mail, sentence in zip(mails, SENTENCES, strict=True))
 
 

@@ -11,6 +11,7 @@ from superhosts.cli._values import one_of
 
 ALERTS_FILE = arg("FILE").about("The file in which a run keeps its alerts.")
 ALERTS_RULE = opt("NAME").about("Only this rule.")
+KEEP_FROM = 819.0
 CONFIG_FILE = arg("FILE").about("The configuration file.")
 
 
@@ -39,7 +40,7 @@ class KeyShow(Options):
 
 
 class AlertsList(Options):
-    """Open ones come first, those with the most peers before the others.
+    """By state: open, acknowledged, muted, closed; of each, those with the most peers come first.
 
     Examples:
         superhosts alerts list alerts.sqlite
@@ -64,6 +65,58 @@ class AlertsShow(Options):
     json: bool = common.JSON
 
 
+BY = opt("NAME", shown="your login name").about("Who says so, for others.")
+
+
+class AlertsAcknowledge(Options):
+    """The sentence of each later message says by whom. What has grown is told all the same: mute a host to hear no
+    more.
+
+    Examples:
+        superhosts alerts acknowledge alerts.sqlite 10.0.0.9 --note 'a backup'
+        superhosts alerts acknowledge alerts.sqlite 4f1c9a7be2d0 --by ana
+        superhosts alerts acknowledge alerts.sqlite 203.0.113.66 --off
+    """
+
+    file: Path = ALERTS_FILE
+    alert: list[str] = arg("ALERT...").about("Hosts with open alerts, or ids of alerts.")
+    by: str | None = BY
+    note: str = opt("NOTE", "").about("A note for others.")
+    off: bool = flag().about("Nobody looks at them any more.")
+
+
+class AlertsNote(Options):
+    """An empty text removes the owner or the note.
+
+    Examples:
+        superhosts alerts note alerts.sqlite 203.0.113.66 --owner ana
+        superhosts alerts note alerts.sqlite 4f1c9a7be2d0 --note 'ticket 4711'
+    """
+
+    file: Path = ALERTS_FILE
+    alert: str = arg("ALERT").about("A host with an open alert, or the id of an alert.")
+    owner: str | None = opt("NAME").about("Who cares for it.")
+    note: str | None = opt("NOTE").about("A note for others.")
+    by: str | None = BY
+
+
+class AlertsLearn(Options):
+    """For rules with baseline = "week". Windows that the run or an earlier call has learned are left out, so it may be
+    called again.
+
+    Examples:
+        superhosts alerts learn alerts.sqlite archive
+        superhosts alerts learn alerts.sqlite archive --threshold 40
+    """
+
+    file: Path = ALERTS_FILE
+    folder: Path = arg("DIR").about("Folder of saved sketches: of a scan or watch, or a hub's archive.")
+    threshold: float = common.THRESHOLD(default=KEEP_FROM, shown="819, 80 % of the default rule's 1024").about(
+        "Least number of peers of hosts to learn: as few as the run reports, 80 % of the lowest threshold of its rules."
+    )
+    key_file: Path | None = common.SKETCH_KEY_FILE
+
+
 class AlertsMute(Options):
     """The file is made if there is none, for a run that comes later.
 
@@ -78,6 +131,7 @@ class AlertsMute(Options):
     duration: str = opt("DURATION", "30d", name="--for", offers=("1h", "8h", "1d", "7d", "30d")).about("For how long.")
     rule: str | None = ALERTS_RULE
     why: str = opt("NOTE", "").about("A note for others.")
+    by: str | None = BY
     off: bool = flag().about("Want alerts again.")
 
 

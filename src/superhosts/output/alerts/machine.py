@@ -16,32 +16,34 @@ needs a date.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
-from typing import Any, Literal, Required, TypedDict, get_type_hints
+from typing import Any, Literal, Required, TypedDict, get_origin, get_type_hints
+from urllib.parse import quote
 
 from superhosts.core.pairs import Network, Window
 from superhosts.core.text import counted, printable
 from superhosts.core.times import clock_time, iso_time
 from superhosts.core.units import SECOND
-from superhosts.output.alerts.rules import KEEP, AllowList, Rule, peers_named
+from superhosts.output.alerts.past import Past, Usual, Week, when_of
+from superhosts.output.alerts.rules import KEEP, WEEK, AllowList, Rule, peers_named
 from superhosts.output.names import network_of
 from superhosts.output.records import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
 from superhosts.output.report import Row, counted_peers, known_peers
+from superhosts.sketch.evidence.summary import NetFields
 
 QUIET, ALLOWED, MUTED, GONE = "quiet", "allowed", "muted", "rule removed"  # why an alert was closed
 # What an event says besides, if the row does: what the peers look like (--evidence), and who the host is (--labels, …).
 KNOWN = ("pattern", "label", "name", "asn", "as_name", "country")
 MAIN = 0.5  # share of a host's pairs from which on one service is its service
-WINDOWS = 12  # of which the median is taken
-LEARNING = 6  # windows before anything is known of anybody
-MOST_HOSTS = 65_536  # whose past is kept
+MOST = 5  # ports, peers and networks that are named
+LOCAL = "local"  # the name of a site that has none
 CAP = 100  # alerts opened in one window
+# Of known fields, those that are about one window and the ones before it.
+PASSING = ("peers_before", "change", "usual_low", "usual_high", "usual_when", "persistence", "first_seen")
 Event = dict[str, Any]  # what is told, as destinations get it: the fields of AlertEvent
 Key = tuple[str, str]  # rule, and host with its address family
 
@@ -70,16 +72,42 @@ class AlertColumns(TypedDict, total=False):
     held_back: int
 
 
-class KnownFields(TypedDict, total=False):
-    """What rows have said of the host besides."""
+class PortShare(TypedDict):
+    port: str
+    share: float
+
+
+class Facts(TypedDict, total=False):
+    """What is known of the host and its alert besides: from rows, from earlier windows, and from people."""
 
     service: str
     pattern: str
+    pattern_reason: str
+    ports: list[PortShare]
+    some_peers: list[str]
+    networks: list[NetFields]
     label: str
     name: str
     asn: int
     as_name: str
     country: str
+    sites: list[str]
+    peers_before: int | None
+    change: int
+    usual_low: int
+    usual_high: int
+    usual_when: str
+    persistence: dict[str, int]  # in how many `windows`, of how many, it was seen
+    new: str
+    url: str
+    owner: str
+    note: str
+    acknowledged_by: str
+
+
+class KnownFields(Facts, total=False):
+    first_seen: str
+    acknowledged: str
 
 
 class AlertEvent(AlertColumns, KnownFields, total=False):
@@ -87,6 +115,7 @@ class AlertEvent(AlertColumns, KnownFields, total=False):
 
     kind: Required[Literal["alert"]]
     text: Required[str]
+    duration: float  # seconds
     closed: str
     id: str  # of what is sent
     site: str
@@ -112,11 +141,15 @@ class ListedAlert(KnownFields):
     closed: str | None
     reason: str  # empty while it is open
     act: bool
+    duration: float
+    state: Literal["open", "acknowledged", "muted", "closed"]
+    text: str
     muted_until: str | None
     muted_why: str | None
 
 
-ALERT_COLUMNS = tuple(AlertColumns.__annotations__)
+ALERT_COLUMNS = (*AlertColumns.__annotations__, "duration", *get_type_hints(KnownFields), "text")
+PEOPLE = ("owner", "note", "acknowledged", "acknowledged_by")  # of known fields, those that people set
 
 
 @dataclass
@@ -169,16 +202,32 @@ class Alert:
             raise ValueError(f"{missing} of an alert is missing") from None
         if not 0 < found.threshold < math.inf:
             raise ValueError(f"threshold of an alert is {found.threshold}")
+        for name, value in found.known.items():
+            if not _is_known(name, value):
+                raise ValueError(f"{printable(name)} of an alert is {printable(repr(value), 40)}")
         return found
 
-    def seen(self, row: Row, end: int) -> None:
-        """Take a window in which the host was seen. One that comes late changes the peak alone."""
+    @property
+    def duration(self) -> int:
+        return self.last - self.opened
+
+    @property
+    def text(self) -> str:
+        """The sentence about the alert as it is now."""
+        return self._sentence(CLOSED if self.closed else OPEN, None)
+
+    def seen(self, row: Row, end: int, facts: Mapping[str, Any] | None = None) -> None:
+        """Take a window in which the host was seen, with what earlier ones say. A late one changes the peak alone."""
         peers = known_peers(row)
         if end > self.last or not self.windows:
             self.windows += 1
         if end >= self.last:
             self.last, self.peers = end, peers
-            self.known |= _known(row)
+            stale = PASSING if facts and "first_seen" in facts else ()
+            self.known = {name: value for name, value in self.known.items() if name not in stale}
+            self.known |= _known(row) | dict(facts or {})
+            if stale:  # What is known of the host may be younger than its alert.
+                self.known["first_seen"] = min(self.known["first_seen"], iso_time(self.opened))
         if peers > self.peak:
             self.peak, self.peak_at = peers, end
 
@@ -201,39 +250,118 @@ class Alert:
             "since": iso_time(self.opened),
             "until": iso_time(self.last),
             "windows": self.windows,
+            "duration": self.duration / SECOND,
             **self.known,
             **ended,
             "act": act,
         }
 
     def _sentence(self, kind: str, row: Row | None) -> str:
+        """Return what people read, in clauses: the first one is a whole sentence, and the subject of a mail."""
         name = next(
             (f" ({printable(self.known[each])})" for each in ("label", "name", "as_name") if each in self.known), ""
         )
         since = clock_time(self.opened, time.time_ns())  # with its date, unless that is today
-        threshold = f"(threshold {self.threshold:,.10g})"
+        threshold, span = f"(threshold {self.threshold:,.10g})", _span(self.duration)
         whose = f"{kind.upper()} {self.rule}: {printable(self.host)}{name}"
+        way = f", direction {self.direction}" if self.direction != "any" else ""
+        service = f" on {printable(self.known['service'])}" if "service" in self.known else ""
+        pattern = f", {self.known['pattern']}{service}" if "pattern" in self.known else ""
         if kind == CLOSED:
             now = f": {GONE}" if self.reason == GONE else f" is {self.reason}"
             times = f"{since.removesuffix(' UTC')} to {clock_time(self.last, self.opened)}"
             peak = f"peak {counted_peers(self.peak, self.counts)} {threshold}"
-            return f"{whose}{now} after {_span(self.last - self.opened)} ({times}), {peak}"
-        bound = "at least " if row is not None and row["peers"] is None else ""
-        way = f", direction {self.direction}" if self.direction != "any" else ""
-        service = f" on {self.known['service']}" if "service" in self.known else ""
-        pattern = f", {self.known['pattern']}{service}" if "pattern" in self.known else ""
-        number = f"{bound}{counted_peers(self.peers, self.counts)} {threshold}"
-        return f"{whose} has {number}{way}{pattern}, since {since}"
+            first = f"{whose}{now} after {span} ({times}), {peak}{way}{pattern}"
+        else:
+            bound = "at least " if row is not None and row["peers"] is None else ""
+            number = f"{bound}{counted_peers(self.peers, self.counts)} {threshold}"
+            first = f"{whose} has {number}{way}{pattern}, since {since} for {span}, peak {self.peak:,}"
+        return "; ".join([first, *self._clauses(kind)])
+
+    def _clauses(self, kind: str) -> Iterator[str]:
+        """Yield what else is known, each in a few words."""
+        known = self.known
+        if "pattern_reason" in known:
+            yield printable(known["pattern_reason"])
+        for name, field_ in (("ports", "port"), ("networks", "network")):
+            if known.get(name):
+                yield f"{name} {', '.join(_share(each, field_) for each in known[name])}"
+        if known.get("some_peers"):
+            yield f"peers like {', '.join(map(printable, known['some_peers']))}"
+        if "peers_before" in known and kind != CLOSED:
+            yield f"{self.change or 'not among the rows'} {'to' if self.change else 'of'} the window before"
+        if "usual_when" in known:
+            yield self._usual()
+        if "new" in known:
+            yield printable(known["new"])
+        elif known.get("first_seen", "") != iso_time(self.opened) and "first_seen" in known:
+            yield f"first seen {printable(known['first_seen'])}"
+        if "persistence" in known and known["persistence"].get("of", 0) > 1:
+            yield f"in {self.persistence.replace(' of ', ' of the last ')} windows"
+        if known.get("sites"):
+            yield f"at {', '.join(map(printable, known['sites']))}"
+        if "acknowledged" in known:
+            yield f"acknowledged{f' by {who}' if (who := printable(known.get('acknowledged_by', ''))) else ''}"
+        for name in ("owner", "note"):
+            if known.get(name):
+                yield f"{name} {printable(known[name])}"
+        if "url" in known:
+            yield printable(known["url"], most=500)
+
+    @property
+    def change(self) -> str:
+        """How many more peers it has than in the window before: +700 (+88 %); empty if that is not known."""
+        before, change = self.known.get("peers_before"), self.known.get("change")
+        if change is None:
+            return ""
+        return f"{change:+,}" + (f" ({change / before:+,.0%})".replace("%", " %") if before else "")
+
+    @property
+    def persistence(self) -> str:
+        """In how many of the last windows it was seen: 9 of 12; empty if that is not known."""
+        found = self.known.get("persistence", {})
+        return f"{found.get('windows')} of {found.get('of')}" if found else ""
+
+    def _usual(self) -> str:
+        low, high = self.known.get("usual_low", 0), self.known.get("usual_high", 0)
+        when = f"on {printable(self.known['usual_when'])} UTC"
+        if not high:
+            return f"usually not among the rows {when}"
+        least = "" if low == high else f"{low:,} to " if low else "up to "
+        return f"usually {least}{counted_peers(high, self.counts)} {when}"
 
 
 _TYPES = {name: int | float if kind is float else kind for name, kind in get_type_hints(Alert).items()}
 _TYPES["known"] = dict
+_KNOWN_TYPES = get_type_hints(KnownFields)
+
+
+def _is_known(name: str, value: Any) -> bool:
+    """Return True if a known field has a value that can be told. Of other fields nothing is told."""
+    kind = _KNOWN_TYPES.get(name)
+    if name in ("ports", "networks"):
+        return isinstance(value, list) and all(
+            isinstance(each, dict) and isinstance(each.get("share"), int | float) for each in value
+        )
+    if name == "persistence":
+        return isinstance(value, dict) and all(isinstance(each, int) for each in value.values())
+    return kind is None or isinstance(value, get_origin(kind) if get_origin(kind) is list else kind)
+
+
+def _share(found: Mapping[str, Any], name: str) -> str:
+    return f"{printable(found.get(name, ''))} {100 * found['share']:.0f} %"
 
 
 def _known(row: Row) -> dict[str, Any]:
     found = {name: row[name] for name in KNOWN if row.get(name) is not None}
-    ports = (row.get("evidence") or {}).get("ports") or ()
-    return found | ({"service": ports[0]["port"]} if ports and ports[0]["share"] >= MAIN else {})
+    evidence = row.get("evidence") or {}
+    ports, networks = evidence.get("ports") or (), evidence.get("networks") or ()
+    found |= {"pattern_reason": row["reason"]} if row.get("reason") else {}
+    found |= {"service": ports[0]["port"]} if ports and ports[0]["share"] >= MAIN else {}
+    found |= {"ports": [{"port": each["port"], "share": each["share"]} for each in ports[:MOST]]} if ports else {}
+    found |= {"some_peers": list(evidence["peers"][:MOST])} if evidence.get("peers") else {}
+    found |= {"networks": [dict(each) for each in networks[:MOST]]} if networks else {}
+    return found | ({"sites": [each["site"] for each in row["sites"]]} if row.get("sites") else {})
 
 
 def _span(nanoseconds: int) -> str:
@@ -244,50 +372,6 @@ def _span(nanoseconds: int) -> str:
             rest = seconds % least // part
             return f"{seconds // least} {large}" + (f" {rest} {small}" if rest else "")
     return f"{seconds} s"
-
-
-class Past:
-    """Peers of hosts in the last windows, by a key that names rule and host: how many each usually has.
-
-    A window without a host counts as none. Of hosts beyond the bound, those that were seen longest ago are forgotten:
-    they are new when they come again.
-    """
-
-    def __init__(self, *, hosts: int = MOST_HOSTS, windows: int = 0) -> None:
-        self.windows = windows  # taken so far
-        self.changed: set[str] = set()  # keys whose values are to be stored, or removed if they were forgotten
-        self._most = hosts
-        self._values: OrderedDict[str, list[tuple[int, int]]] = OrderedDict()  # (number of the window, peers)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    @property
-    def knows(self) -> bool:
-        """False as long as nothing can be called usual."""
-        return self.windows >= LEARNING
-
-    def usual(self, key: str) -> float:
-        known = min(self.windows, WINDOWS)
-        values = [peers for number, peers in self._values.get(key, ()) if number >= self.windows - known]
-        return float(median([*values, *[0] * (known - len(values))])) if known else 0.0
-
-    def note(self, key: str, peers: int) -> None:
-        values = [each for each in self._values.pop(key, []) if each[0] > self.windows - WINDOWS]
-        self._values[key] = [*(each for each in values if each[0] != self.windows), (self.windows, peers)]
-        self.changed.add(key)
-        while len(self._values) > self._most:
-            oldest, _ = self._values.popitem(last=False)
-            self.changed.add(oldest)
-
-    def stored(self, key: str) -> str | None:
-        return json.dumps(self._values[key]) if key in self._values else None
-
-    def restore(self, rows: Iterable[tuple[str, str]]) -> None:
-        """Take stored values, those that were seen longest ago first."""
-        read = [(key, [(int(number), int(peers)) for number, peers in json.loads(text)]) for key, text in rows]
-        for key, values in sorted(read, key=lambda each: max((number for number, _ in each[1]), default=0)):
-            self._values[key] = values
 
 
 @dataclass
@@ -307,10 +391,16 @@ class Policy:
     allow: AllowList = field(default_factory=AllowList)
     never_act: AllowList = field(default_factory=AllowList)
     cap: int = CAP
+    web_url: str = ""  # of the dashboard, for links to its pages of hosts
+    site: str = LOCAL  # which alerts name, if rows do not say which sites saw the host
 
     @property
     def least_threshold(self) -> float:
         return min((rule.least_threshold for rule in self.rules), default=math.inf)
+
+    @property
+    def asks_week(self) -> bool:
+        return any(rule.baseline == WEEK for rule in self.rules)
 
     @property
     def least(self) -> float:
@@ -318,8 +408,19 @@ class Policy:
         return KEEP * self.least_threshold
 
 
+@dataclass
+class Turn:
+    """A window that is taken, and what its rows have brought so far."""
+
+    window: Window
+    is_newest: bool
+    candidates: list[tuple[Alert, Row, dict[str, Any]]] = field(default_factory=list)  # with what is known besides
+    noted: list[tuple[str, int, bool]] = field(default_factory=list)  # who has how many peers; enough to be seen
+    held_back: set[str] = field(default_factory=set)
+
+
 class AlertMachine:
-    """Takes windows and returns events. Its whole state is `alerts`, `past`, `latest` and `storm`."""
+    """Takes windows and returns events. Its whole state is `alerts`, `past`, `week`, `latest` and `storm`."""
 
     def __init__(
         self,
@@ -329,11 +430,13 @@ class AlertMachine:
         latest: int = 0,
         storm: int = 0,
         closed: Sequence[Alert] = (),
+        week: Week | None = None,
     ) -> None:
         self.policy = policy
         self.mutes = AllowList()  # by a person, for some time
         self.alerts: dict[Key, Alert] = {alert.key: alert for alert in alerts}
         self.past = past or Past()
+        self.week = week or Week()
         self.latest = latest  # end of the newest window taken
         self._closed: dict[Key, int] = {}  # end of the window that closed the last alert
         for alert in closed:
@@ -345,14 +448,21 @@ class AlertMachine:
 
     def take(self, window: Window, rows: Sequence[Row], *, is_whole: bool = True) -> list[Event]:
         is_newest = is_whole and window.end > self.latest
-        events: list[Event] = []
-        candidates: list[tuple[Alert, Row]] = []
+        events, turn = list[Event](), Turn(window, is_newest)
+        if is_newest and not self.past.began:
+            self.past.began = window.start
         for rule in self.policy.rules:
             if rule.hours is None or rule.hours.include(window.start / SECOND):
                 for row in filter(rule.takes, rows):
-                    events += self._take_row(rule, row, window, candidates, is_newest=is_newest)
-        events += self._open(candidates, window, is_newest=is_newest)
+                    events += self._take_row(rule, row, turn)
+        events += self._open(turn)
         if is_newest:
+            for key, peers, is_seen in turn.noted:
+                self.past.note(key, peers)
+                if is_seen and key not in turn.held_back:  # A host that is held back is as new in the next window.
+                    self.past.see(key, window)
+            if self.policy.asks_week:
+                self.learn(window, rows)
             self.latest = window.end
             self.past.windows += 1
         if is_whole:
@@ -361,6 +471,13 @@ class AlertMachine:
             over = [each for each in self.alerts.values() if window.end - each.last >= quiet.get(each.rule, 0) * length]
             events += [self._close(each, QUIET if each.rule in quiet else GONE, window.end) for each in over]
         return events
+
+    def learn(self, window: Window, rows: Sequence[Row]) -> bool:
+        """Note what hosts have in this hour of the week. Return False if that time was noted before."""
+        if not self.week.takes(window):
+            return False
+        self.week.note(window, {_place(row): known_peers(row) for row in rows})
+        return True
 
     def reload(self, policy: Policy, mutes: AllowList | None = None) -> list[Event]:
         """Take another policy, or other mutes; what they no longer want is closed at once."""
@@ -374,19 +491,18 @@ class AlertMachine:
                 events.append(self._close(alert, why, self.latest))
         return events
 
-    def _take_row(
-        self, rule: Rule, row: Row, window: Window, candidates: list[tuple[Alert, Row]], *, is_newest: bool
-    ) -> list[Event]:
+    def _take_row(self, rule: Rule, row: Row, turn: Turn) -> list[Event]:
+        window = turn.window
         network, peers = network_of(row["host"]), known_peers(row)
         place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
         alert = Alert(rule.name, *place, rule.threshold, window.start, window.end)
-        least = rule.threshold_for(network)
+        base = rule.threshold_for(network)
+        least, key, usual = base, _key_of(alert), None
+        if rule.baseline == WEEK:
+            usual = self.week.usual(_place(row), window)
         if rule.times_usual is not None:
-            key = "\n".join(alert.key)
-            usual = self.past.usual(key) if self.past.knows else math.inf
-            least = max(least, rule.times_usual * usual)
-            if is_newest:
-                self.past.note(key, peers)
+            least = max(base, rule.times_usual * self._usual(rule, key, usual))
+        turn.noted.append((key, peers, peers >= KEEP * base))
         known = self.alerts.get(alert.key)
         if why := self._unwanted(network, rule.name, peers_named(row)):
             self.counters.allowed += 1
@@ -394,12 +510,13 @@ class AlertMachine:
         if known is None:
             alert.threshold = least
             is_over = window.end <= self._closed.get(alert.key, 0)
-            if peers >= least and not is_over and (not rule.patterns or row.get("pattern") in rule.patterns):
-                candidates.append((alert, row))
+            is_wanted = peers >= least and not is_over and (not rule.patterns or row.get("pattern") in rule.patterns)
+            if is_wanted and (not rule.asks_past or (turn.is_newest and self._breaks(rule, key, window, peers))):
+                turn.candidates.append((alert, row, self._facts(rule, row, key, turn, usual)))
             return []
         if peers < KEEP * (least if rule.times_usual is None else known.threshold):
             return []
-        known.seen(row, window.end)
+        known.seen(row, window.end, self._facts(rule, row, key, turn, usual))
         self.changed[known.id] = known
         level = _level(rule, known)
         if level <= known.level:
@@ -408,29 +525,77 @@ class AlertMachine:
         self.counters.grown += 1
         return [known.event(GROWN, row, act=known.act and self._may_act(known))]
 
-    def _open(self, candidates: list[tuple[Alert, Row]], window: Window, *, is_newest: bool) -> list[Event]:
+    def _usual(self, rule: Rule, key: str, usual: Usual | None) -> float:
+        """Return how many peers a host usually has; infinite as long as that is not known."""
+        if rule.baseline == WEEK:
+            return math.inf if usual is None else usual.middle
+        return self.past.usual(key) if self.past.knows else math.inf
+
+    def _follows(self, window: Window) -> bool:
+        """Return True if the window before this one was taken, so that they can be compared."""
+        return bool(self.past.windows) and window.start <= self.latest
+
+    def _breaks(self, rule: Rule, key: str, window: Window, peers: int) -> bool:
+        """Return True if a host breaks a rule by what is known of earlier windows."""
+        seen, since = self.past.seen(key), window.start - rule.new_after
+        if rule.new_after and (self.past.began > since or (seen is not None and seen.last > since)):
+            return False
+        least, of = rule.least_windows
+        if least and self.past.persistence(key, of) < least:
+            return False
+        if rule.rises is None:
+            return True
+        before = self.past.before(key)  # None: fewer than any rule asks for, as it was not among the rows
+        return self._follows(window) and peers >= (1 + rule.rises) * (before or self.policy.least_threshold)
+
+    def _facts(self, rule: Rule, row: Row, key: str, turn: Turn, usual: Usual | None) -> dict[str, Any]:
+        """Return what an event says besides the row: the link, and what earlier windows have."""
+        facts: dict[str, Any] = {}
+        if self.policy.web_url:
+            facts["url"] = f"{self.policy.web_url}/#/host/{quote(str(row['host']), safe='')}"
+        if self.policy.site != LOCAL and not row.get("sites"):
+            facts["sites"] = [self.policy.site]
+        if not turn.is_newest:
+            return facts
+        window = turn.window
+        seen, of = self.past.seen(key), min(rule.least_windows[1], self.past.windows + 1)
+        facts["first_seen"] = iso_time(window.start if seen is None else seen.first)
+        facts["persistence"] = {"windows": self.past.persistence(key, of), "of": of}
+        if self._follows(window):
+            facts["peers_before"] = before = self.past.before(key)
+            facts |= {} if before is None else {"change": known_peers(row) - before}
+        if usual is not None:
+            facts |= {"usual_low": usual.low, "usual_high": usual.high, "usual_when": when_of(window)}
+        if rule.new_after and seen is None:
+            facts["new"] = f"new: not seen in the {_span(window.start - self.past.began)} before"
+        elif rule.new_after and seen is not None and window.start - seen.last >= rule.new_after:
+            facts["new"] = f"new: last seen {_span(window.start - seen.last)} before"
+        return facts
+
+    def _open(self, turn: Turn) -> list[Event]:
         """Open the alerts of the largest hosts, and tell how many others there are, or that there are none any more."""
-        candidates.sort(key=lambda each: -known_peers(each[1]))
+        candidates, window = sorted(turn.candidates, key=lambda each: -known_peers(each[1])), turn.window
         events = []
         rules = {rule.name: rule for rule in self.policy.rules}
         room = max(0, self.policy.cap - self._opened[window.start])
-        for alert, row in candidates[:room]:
-            alert.seen(row, window.end)
+        turn.held_back.update(_key_of(alert) for alert, *_ in candidates[room:])
+        for alert, row, facts in candidates[:room]:
+            alert.seen(row, window.end, facts)
             alert.act = self._may_act(alert)
             alert.level = _level(rules[alert.rule], alert)
             self.alerts[alert.key] = self.changed[alert.id] = alert
             self.counters.opened += 1
             self._opened[window.start] += 1
             events.append(alert.event(OPENED, row, act=alert.act))
-        held_back = len(candidates) - len(events)
-        self.counters.held_back += held_back
-        if held_back and is_newest:
+        others = len(candidates) - len(events)
+        self.counters.held_back += others
+        if others and turn.is_newest:
             self.storm = self.storm or window.start
-            hosts = counted(held_back, "more host has", "more hosts have")
+            hosts = counted(others, "more host has", "more hosts have")
             most = counted(self.policy.cap, "alert is", "alerts are")
             text = f"STORM: {hosts} reached a threshold; at most {most} opened in a window"
-            events.append(self._storm_event(STORM, text, held_back, window.end))
-        elif self.storm and is_newest:
+            events.append(self._storm_event(STORM, text, others, window.end))
+        elif self.storm and turn.is_newest:
             text = f"CLOSED storm after {_span(window.start - self.storm)}: no alert is held back any more"
             ended = {"closed": iso_time(window.end), "reason": QUIET}
             events.append(self._storm_event(CLOSED, text, 0, window.end) | ended)
@@ -465,6 +630,15 @@ class AlertMachine:
         if self.policy.allow.entry_for(network, rule) or self.policy.allow.covers_peers(peers, rule):
             return ALLOWED
         return MUTED if self.mutes.entry_for(network, rule) else ""
+
+
+def _key_of(alert: Alert) -> str:
+    return "\n".join(alert.key)
+
+
+def _place(row: Row) -> str:
+    """Return what names a host, and what is counted of it, for all rules."""
+    return f"{row['side']}/{row['direction']}/{row.get('counts', 'hosts')}\n{row['family'] or ''}/{row['host']}"
 
 
 def _level(rule: Rule, alert: Alert) -> int:

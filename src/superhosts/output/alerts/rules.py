@@ -24,13 +24,16 @@ from superhosts.core.defaults import THRESHOLD
 from superhosts.core.pairs import CONTACT_DIRECTIONS, COUNTS, DIRECTIONS, SIDES, Network
 from superhosts.core.prefixes import PRIVATE_NETWORKS
 from superhosts.core.text import printable
+from superhosts.core.units import parse_duration
 from superhosts.errors import InputError, UsageError
+from superhosts.output.alerts.past import MOST_WINDOWS
 from superhosts.output.report import Row, counted_peers
 from superhosts.sketch.evidence.patterns import NAMES
 
 KEEP = 0.8  # share of the threshold that keeps an alert open: estimates that vary around it must not close and open it
 GROWN = 2.0  # an alert is told again when the peers have grown by this factor
 QUIET = 2  # windows without the host after which its alert is closed
+LAST, WEEK = BASELINES = ("windows", "week")  # what is usual: the last windows, or the hour of the week
 NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 # Public resolvers and the root servers: to block them harms everybody, and forged packets may come from them.
@@ -95,7 +98,11 @@ class Rule:
     counts: str = "hosts"
     threshold: float = THRESHOLD
     prefixes: Mapping[str, float] = field(default_factory=dict)  # other thresholds, by prefix; the longest counts
-    times_usual: float | None = None  # besides, so many times the median of the host's last windows
+    times_usual: float | None = None  # besides, so many times the usual number of the host's peers
+    baseline: str = LAST  # what is usual: the median of its last windows, or of this hour of the week
+    new: str | None = None  # besides, not seen for so long: 7d
+    persistent: str | None = None  # besides, seen in so many of the last windows: 9/12
+    rises: float | None = None  # besides, with so many more peers than in the window before, as a share: 2.4
     patterns: Sequence[str] = ()  # besides, what the peers look like when it begins; none: anything
     hours: Hours | None = None  # when the rule holds; None: always
     grown: float = GROWN
@@ -110,10 +117,16 @@ class Rule:
         for pattern in self.patterns:
             if pattern not in NAMES:
                 raise UsageError(f"unknown pattern {pattern!r}; use {', '.join(NAMES)}")
-        for name, least in (("threshold", 1), ("grown", 1.1), ("quiet", 1), ("times_usual", 1)):
+        least_values = {"threshold": 1, "grown": 1.1, "quiet": 1, "times_usual": 1, "rises": 0.1}
+        for name, least in least_values.items():
             value = getattr(self, name)
             if value is not None and not value >= least:
                 raise UsageError(f"{name} {value}: must be at least {least}")
+        if self.baseline not in BASELINES:
+            raise UsageError(f"baseline {self.baseline!r}: one of {', '.join(BASELINES)}")
+        if self.baseline == WEEK and self.times_usual is None:
+            raise UsageError("baseline week: needs times-usual")
+        _ = self.new_after, self.least_windows
         for prefix, threshold in self.prefixes.items():
             if not threshold >= 1:
                 raise UsageError(f"threshold {threshold} of {prefix}: must be at least 1")
@@ -124,6 +137,31 @@ class Rule:
         found = [(as_network(prefix, "prefixes"), float(least)) for prefix, least in self.prefixes.items()]
         return sorted(found, key=lambda each: -each[0].prefixlen)
 
+    @cached_property
+    def new_after(self) -> int:
+        """Nanoseconds without a host after which it is new; 0: it need not be."""
+        try:
+            return 0 if self.new is None else parse_duration(self.new)
+        except UsageError as error:
+            raise UsageError(f"new {error}") from None
+
+    @cached_property
+    def least_windows(self) -> tuple[int, int]:
+        """In how many windows a host must have been seen, and of how many; (0, 12): it need not be."""
+        if self.persistent is None:
+            return 0, 12
+        found = re.fullmatch(r"(\d{1,3})/(\d{1,3})", self.persistent)
+        least, of = map(int, found.groups()) if found else (0, 0)
+        if not 1 <= least <= of <= MOST_WINDOWS:
+            raise UsageError(
+                f"persistent {self.persistent!r}: write it like 9/12; at most {MOST_WINDOWS} windows are known"
+            )
+        return least, of
+
+    @property
+    def asks_past(self) -> bool:
+        return self.new is not None or self.persistent is not None or self.rises is not None
+
     @property
     def least_threshold(self) -> float:
         return min((self.threshold, *(least for _, least in self._networks)))
@@ -133,8 +171,14 @@ class Rule:
         number = counted_peers(self.threshold, self.counts)
         way = "" if self.direction == "any" else f", direction {self.direction}"
         others = "".join(f", {least:,g} in {prefix}" for prefix, least in self.prefixes.items())
-        usual = "" if self.times_usual is None else f", and {self.times_usual:g} times the usual number"
-        return f"{self.name}: {self.side} hosts with {number} or more{others}{usual}{way}"
+        besides = [] if self.times_usual is None else [f"{self.times_usual:g} times the usual number"]
+        if self.baseline == WEEK:
+            besides[0] += " of that hour of the week"
+        besides += [] if self.new is None else [f"not seen for {self.new}"]
+        besides += [] if self.persistent is None else [f"in {' of the last '.join(self.persistent.split('/'))} windows"]
+        besides += [] if self.rises is None else [f"{self.rises:+.0%} to the window before".replace("%", " %")]
+        more = "".join(f", and {each}" for each in besides)
+        return f"{self.name}: {self.side} hosts with {number} or more{others}{more}{way}"
 
     def takes(self, row: Row) -> bool:
         place = row["side"], row["direction"], row.get("counts", "hosts")
@@ -165,9 +209,14 @@ def contains(outer: Network, inner: Network) -> bool:
     return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
-def rules_of(tables: Sequence[Mapping[str, Any]], file: str) -> list[Rule]:
-    """Return the rules of a file's tables. Raise UsageError, which names the rule and the key, if one is wrong."""
-    rules = [_rule(table, f"{file}: rule {number}") for number, table in enumerate(tables, 1)]
+def rules_of(tables: Sequence[Mapping[str, Any]], file: str, baseline: str = LAST) -> list[Rule]:
+    """Return the rules of a file's tables. Raise UsageError, which names the rule and the key, if one is wrong.
+
+    `baseline` is that of rules which ask for what is usual, and do not say which.
+    """
+    usual = {"baseline": baseline}
+    given = [usual | {**each} if {"times-usual", "times_usual"} & {*each} else each for each in tables]
+    rules = [_rule(table, f"{file}: rule {number}") for number, table in enumerate(given, 1)]
     names = [rule.name for rule in rules]
     for name in names:
         if names.count(name) > 1:
@@ -203,7 +252,9 @@ def _is_number(value: Any) -> bool:
 
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {  # of keys; all others are numbers
-    **dict.fromkeys(("name", "side", "direction", "counts", "hours", "zone"), (_is_text, "text")),
+    **dict.fromkeys(
+        ("name", "side", "direction", "counts", "hours", "zone", "baseline", "new", "persistent"), (_is_text, "text")
+    ),
     "patterns": (
         lambda value: isinstance(value, list) and all(map(_is_text, value)),
         'a list of patterns: ["horizontal scan"]',

@@ -59,6 +59,7 @@ class Alertmanager(Sender):
             },
             "startsAt": min(begins, ends).isoformat(),
             "endsAt": ends.isoformat(),
+            **({"generatorURL": record["url"]} if record.get("url") else {}),
         }
 
 

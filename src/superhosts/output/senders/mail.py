@@ -17,7 +17,7 @@ from secrets import token_hex
 from typing import ClassVar
 
 from superhosts.core.text import counted, printable
-from superhosts.output.records import ALERT, Batch, describe, shown_records
+from superhosts.output.records import ALERT, Batch, describe, shown_records, title_of
 from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, reason_of
 
 SHOWN = 200  # hosts in the text of a mail
@@ -119,7 +119,7 @@ def _subject(batch: Batch) -> str:
     where = f" at {batch.site}" if batch.site else ""
     if batch.kind != ALERT:
         return f"{counted(len(batch.records), 'super host')}{where}, {batch.window_start or 'all windows'}"
-    return describe(batch.records[0]) + where if len(batch.records) == 1 else f"alerts{where}: {batch.heading}"
+    return title_of(batch.records[0]) + where if len(batch.records) == 1 else f"alerts{where}: {batch.heading}"
 
 
 def _text(said: bytes | str) -> str:

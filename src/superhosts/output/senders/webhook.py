@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from superhosts import __version__
 from superhosts.core.text import printable
-from superhosts.output.records import CLOSED, Batch, Record, describe, heading, shown_lines
+from superhosts.output.records import CLOSED, Batch, Record, describe, heading, links_of, shown_lines
 from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, read_secret, reason_of
 
 OPTIONS = ("timeout", "ca", "cert", "key", "password-file", "token-file")
@@ -100,6 +100,8 @@ def as_teams(batch: Batch, _key: str) -> Iterator[Body]:
         "version": "1.4",
         "body": [title, *lines],
     }
+    if links := links_of(batch.records):
+        card["actions"] = [{"type": "Action.OpenUrl", "title": host, "url": url} for host, url in links]
     content = {"contentType": "application/vnd.microsoft.card.adaptive", "contentUrl": None, "content": card}
     yield {"type": "message", "attachments": [content]}
 
@@ -116,10 +118,12 @@ def as_pagerduty(batch: Batch, key: str) -> Iterator[Body]:
     host share a key, so that a host that stays over the threshold is one incident; nothing resolves it.
     """
     for record in batch.records:
+        links = [{"href": url, "text": f"{host} in the dashboard"} for host, url in links_of([record])]
         yield {
             "routing_key": key,
             "event_action": "resolve" if record.get("event") == CLOSED else "trigger",
             "dedup_key": identity(record),
+            **({"links": links} if links else {}),
             "payload": {
                 "summary": (describe(record) if "text" in record else f"Super host {describe(record)}")[:1024],
                 "source": str(record.get("host") or record["site"] or "superhosts"),

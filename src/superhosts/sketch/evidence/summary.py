@@ -48,6 +48,7 @@ from superhosts.sketch.evidence.sample import (
 
 SAMPLE_PEERS = 10
 MAIN_PORTS = 5
+MAIN_NETS = 5
 CONFIDENCE = 1.96  # of a share's bounds
 LEAST_TWO_WAY = 0.5  # if fewer connections (or pairs) show both directions, the other one takes another way
 NETS = {4: (16, 24), 6: (32, 48)}  # prefixes over which peers are spread
@@ -108,6 +109,13 @@ class PortFields(TypedDict):
     share: float
 
 
+class NetFields(TypedDict):
+    """A prefix of the sampled peers in a row, with the share of them that is in it."""
+
+    network: str
+    share: float
+
+
 class EvidenceFields(TypedDict, total=False):
     """The field `evidence` of a row. Shares are null if the traffic does not tell them."""
 
@@ -121,6 +129,7 @@ class EvidenceFields(TypedDict, total=False):
     ports_per_peer: float
     packets_per_peer: float
     nets: dict[str, int]
+    networks: list[NetFields]
     peers: list[str]
 
 
@@ -149,8 +158,13 @@ class Summary:
     ports_a_peer: float  # distinct ports of a peer that the host used, in the mean
     packets_a_peer: float
     nets: dict[int, int]  # prefix length: distinct prefixes of the sampled peers
-    densest: Share  # peers in the most frequent of the shorter prefixes
+    networks: list[tuple[Network, Share]]  # the shorter prefixes with most of the peers, the most frequent first
     peers: list[str]  # some of them, by their address
+
+    @property
+    def densest(self) -> Share:
+        """The peers in the most frequent of the shorter prefixes."""
+        return self.networks[0][1] if self.networks else Share(0, 0)
 
     @cached_property
     def main(self) -> tuple[Service, Share] | None:
@@ -180,6 +194,7 @@ class Summary:
             "ports_per_peer": round(self.ports_a_peer, 1),
             "packets_per_peer": round(self.packets_a_peer, 1),
             "nets": {f"/{length}": count for length, count in self.nets.items()},
+            "networks": [{"network": str(net), "share": round(each.hits / each.of, 3)} for net, each in self.networks],
             "peers": self.peers,
         }
 
@@ -304,7 +319,7 @@ class Summaries:
         counts = Counter(zip(services[known].tolist(), at_host[known].tolist(), strict=True))
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         main = (services == ranked[0][0][0]) & (at_host == ranked[0][0][1]) if ranked else known
-        nets, densest = self._spread(peers)
+        nets, networks = self._spread(peers)
         ports = self._rows[numbers][:, [LOWER_PORTS, HIGHER_PORTS]]
         of_peer = np.where(at_higher, ports[:, 0], ports[:, 1])
         return Summary(
@@ -326,19 +341,24 @@ class Summaries:
             ports_a_peer=_mean(distinct(of_peer[of_peer != 0])),
             packets_a_peer=_mean(distinct(self._rows[numbers, PACKETS])),
             nets=nets,
-            densest=densest,
+            networks=networks,
             peers=self._some(numbers, peers),
         )
 
-    def _spread(self, peers: Words) -> tuple[dict[int, int], Share]:
+    def _spread(self, peers: Words) -> tuple[dict[int, int], list[tuple[Network, Share]]]:
+        """Return how many distinct prefixes the peers are in, by length, and the shorter ones with most of them."""
         words, bits = (peers[:, 1], 32) if self._family == 4 else (peers[:, 0], 64)
-        nets, densest = {}, Share(0, 0)
+        make, whole = (ipaddress.IPv4Network, 32) if self._family == 4 else (ipaddress.IPv6Network, 128)
+        nets: dict[int, int] = {}
+        networks: list[tuple[Network, Share]] = []
         for length in NETS[self._family]:
-            _, counts = np.unique(words >> np.uint64(bits - length), return_counts=True)
+            prefixes, counts = np.unique(words >> np.uint64(bits - length), return_counts=True)
             nets[length] = len(counts)
-            if densest.of == 0 and len(peers):
-                densest = Share(int(counts.max()), len(peers))
-        return nets, densest
+            if not networks:
+                first = np.argsort(-counts, kind="stable")[:MAIN_NETS]
+                ranked = zip(prefixes[first].tolist(), counts[first].tolist(), strict=True)
+                networks = [(make((net << whole - length, length)), Share(hits, len(peers))) for net, hits in ranked]
+        return nets, networks
 
     def _some(self, numbers: NDArray[np.int64], peers: Words) -> list[str]:
         chosen = peers[np.argsort(numbers)[:SAMPLE_PEERS]].tolist()

@@ -28,7 +28,8 @@ MOST_KEPT = 16  # answers that are kept until something changes
 LEAST_PACKED = 1024  # bytes
 LARGEST_TIME = 4e9  # seconds since 1970
 LONGEST_MUTE = 10 * 366 * 86400.0
-LONGEST_WHY = 500  # characters of a note; the page has the same limit
+LONGEST_WHY = 500  # characters of a note or a name; the page has the same limit
+MOST_ALERTS = 300  # that are acknowledged at once
 
 Parameters = Mapping[str, str]
 
@@ -90,14 +91,31 @@ class Answers:
         question = Question(Selection.of(threshold, None if top is None else int(top)), start, end, sites)
         return await self._question(lambda: self.view.ask(question))
 
+    async def alert(self, asked: Parameters) -> Content:
+        id = asked.get("id", "")
+        return await self._answer(self._quick, lambda: self.view.alert(id))
+
+    async def acknowledge(self, content: Any) -> Content:
+        ids, off = content.get("alerts"), content.get("off", False)
+        if not (isinstance(ids, list) and 0 < len(ids) <= MOST_ALERTS and all(isinstance(each, str) for each in ids)):
+            raise UsageError(f"alerts: a list of 1 to {MOST_ALERTS} ids")
+        if not isinstance(off, bool):
+            raise UsageError("off: true or false")
+        by, note = _note(content, "by"), _note(content, "note")
+        return await self._change(lambda: {"acknowledged": self.view.acknowledge(ids, by, note, off=off)})
+
+    async def note(self, content: Any) -> Content:
+        id, by = _text(content, "alert"), _note(content, "by")
+        owner, note = (_note(content, name) if name in content else None for name in ("owner", "note"))
+        return await self._change(lambda: self.view.note(id, owner, note, by))
+
     async def mute(self, content: Any) -> Content:
-        host, rule, why = (_text(content, name) for name in ("host", "rule", "why"))
+        host, rule = (_text(content, name) for name in ("host", "rule"))
+        why, by = _note(content, "why"), _note(content, "by")
         seconds = content.get("seconds")
         if type(seconds) not in (int, float) or not 0 < seconds <= LONGEST_MUTE:
             raise UsageError("seconds: a number above 0, of at most ten years")
-        if len(why) > LONGEST_WHY:
-            raise UsageError(f"why: at most {LONGEST_WHY} characters")
-        return await self._change(lambda: self.view.mute(host, rule, seconds, why))
+        return await self._change(lambda: self.view.mute(host, rule, seconds, why, by))
 
     async def unmute(self, content: Any) -> Content:
         host, rule = _text(content, "host"), _text(content, "rule")
@@ -172,4 +190,11 @@ def _text(content: Any, name: str) -> str:
     text = content.get(name, "") if isinstance(content, dict) else None
     if not isinstance(text, str) or any("\ud800" <= each <= "\udfff" for each in text):
         raise UsageError(f"{name}: not text")  # JSON can write halves of characters, which nothing can keep
+    return text
+
+
+def _note(content: Any, name: str) -> str:
+    text = _text(content, name)
+    if len(text) > LONGEST_WHY:
+        raise UsageError(f"{name}: at most {LONGEST_WHY} characters")
     return text

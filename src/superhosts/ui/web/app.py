@@ -138,8 +138,8 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 CLOSE = {"Connection": "close"}
-GET_ROUTES = ("summary", "windows", "window", "host", "ask", "sites", "alerts", "sketch")
-POST_ROUTES = ("mute", "unmute")
+GET_ROUTES = ("summary", "windows", "window", "host", "ask", "sites", "alerts", "alert", "sketch")
+POST_ROUTES = ("mute", "unmute", "acknowledge", "note")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
