@@ -16,7 +16,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -258,13 +257,17 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
     if first == last:
         yield first, batch
         return
-    indexes = batch.time // length
-    if (indexes[1:] < indexes[:-1]).any():
-        order = np.argsort(indexes, kind="stable")
-        indexes, batch = indexes[order], batch.take(order, batch.span)
-    edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(indexes)]
-    for start, end in pairwise(edges):
-        yield int(indexes[start]), batch.take(slice(start, end))
+    times = batch.time
+    if (times[1:] < times[:-1]).any():
+        order = np.argsort(times // length, kind="stable")
+        times, batch = times[order], batch.take(order, batch.span)
+    start = 0
+    while start < len(times):
+        index = int(times[start]) // length
+        # All times before the end of this window come first, so a binary search finds it, though they are in no order.
+        end = int(np.searchsorted(times, (index + 1) * length)) if index < last else len(times)
+        yield index, batch.take(slice(start, end))
+        start = end
 
 
 class ShortInput:
