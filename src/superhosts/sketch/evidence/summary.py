@@ -34,6 +34,7 @@ from superhosts.sketch.evidence.observations import (
     SENT_OTHER,
     SENT_UDP,
     distinct,
+    unique,
 )
 from superhosts.sketch.evidence.sample import (
     DEEDS,
@@ -315,7 +316,7 @@ class Summaries:
             opened=_share(opened),
             asked=_share(asked),
             begun=_share(begun),
-            begun_kinds=Share(len(np.unique(services[reached])), int(reached.sum())),
+            begun_kinds=Share(len(unique(services[reached])[0]), int(reached.sum())),
             answered=_share(both),
             one_way=_share((mine == 0) & (theirs != 0)),
             failed=_share(~joined[tried]),
@@ -334,7 +335,7 @@ class Summaries:
         words, bits = (peers[:, 1], 32) if self._family == 4 else (peers[:, 0], 64)
         nets, densest = {}, Share(0, 0)
         for length in NETS[self._family]:
-            _, counts = np.unique(words >> np.uint64(bits - length), return_counts=True)
+            *_, counts = unique(words >> np.uint64(bits - length))
             nets[length] = len(counts)
             if densest.of == 0 and len(peers):
                 densest = Share(int(counts.max()), len(peers))
