@@ -10,12 +10,10 @@ one moment.
 
 from __future__ import annotations
 
-import copy
 import heapq
 import json
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -32,7 +30,7 @@ from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count, is_one_host
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.lock import holding, state_of
+from superhosts.detectors.lock import Holding, state_of
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.stored import (
     Kind,
@@ -95,12 +93,10 @@ class Sketch(Storable):
         sketch.parts[Part(family=detector.format.family)] = detector
         return sketch
 
-    @contextmanager
-    def _held(self, *others: Sketch) -> Iterator[None]:
+    def _held(self, *others: Sketch) -> Holding:
         """Lock sketches, and then, which prevents deadlocks, all of their detectors."""
         sketches = (self, *others)
-        with holding(*sketches), holding(*(each for sketch in sketches for each in sketch.parts.values())):
-            yield
+        return Holding(*sketches, within=lambda: [each for sketch in sketches for each in sketch.parts.values()])
 
     def part(self, part: Part) -> Detector:
         """Return the detector of a part. It is created on first use."""
@@ -198,9 +194,7 @@ class Sketch(Storable):
         _check_sketch(other)
         with self._held(other):
             self._check_mergeable(other.kinds, other._files)
-            # Of a part that both have, only the union is made.
-            parts = {part: each if part in other.parts else each.copy() for part, each in self.parts.items()}
-            whole = self._with_state({**state_of(self), "parts": parts, "entries": list(self.entries)})
+            whole = self._with_state(self._copied(other.parts))  # Of a part that both have, only the union is made.
             whole._add(other, operator.or_)
         return whole
 
@@ -330,8 +324,8 @@ class Sketch(Storable):
         for entry in other.entries:
             text = entry_text(entry)
             if text not in known:
-                known.add(text)
                 self.entries.append(entry)
+                known.add(text)
         self._seen = (self.entries, len(self.entries), known)
         self.unlisted |= other.unlisted
         self.partial |= other.partial
@@ -357,6 +351,7 @@ class Sketch(Storable):
         if entries is not self.entries or len(entries) < count:  # A caller has replaced the entries.
             count, known = 0, set()
         known.update(map(entry_text, self.entries[count:]))
+        self._seen = self.entries, len(self.entries), known
         return known
 
     def clear(self) -> None:
@@ -419,7 +414,14 @@ class Sketch(Storable):
     def copy(self) -> Self:
         """Return an independent sketch with the same content, on the same devices."""
         with self._held():
-            return self._with_state(copy.deepcopy(state_of(self)))
+            return self._with_state(self._copied())
+
+    def _copied(self, other: Collection[Part] = ()) -> dict[str, Any]:
+        """Return a copy of the state, but for the detectors of some parts, which are the same."""
+        parts = {part: each if part in other else each.copy() for part, each in self.parts.items()}
+        entries = list(self.entries)
+        seen = entries, len(entries), set(self._known())
+        return {**state_of(self), "parts": parts, "sites": set(self.sites), "entries": entries, "_seen": seen}
 
     def __eq__(self, other: object) -> bool:
         """Return True if the other has the same notes and evidence, and detectors that are equal."""
