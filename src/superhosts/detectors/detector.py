@@ -51,7 +51,7 @@ from superhosts.detectors.arguments import (
 from superhosts.detectors.engines.base import Arrays, ArrayShape, Tuning
 from superhosts.detectors.engines.bins import DoesNotFitError
 from superhosts.detectors.hostnames import HostNames
-from superhosts.detectors.lock import Holding, state_of
+from superhosts.detectors.lock import holding, state_of
 from superhosts.detectors.stored import (
     Kind,
     Place,
@@ -224,7 +224,7 @@ class Detector(Storable, ABC):
     def merge(self, other: Self) -> Self:
         """Add everything that another detector of the same kind has seen; return this detector."""
         self.check_alike(other)
-        with Holding(self, other):
+        with holding(self, other):
             self._merge(other)
             if self._names is not None and other._names is not None:
                 self._names.merge(other._names)
@@ -333,7 +333,7 @@ class Detector(Storable, ABC):
         if not _can_merge(other):
             return NotImplemented
         self.check_alike(other)
-        with Holding(self, other):
+        with holding(self, other):
             whole = self._united(other)
             if self._names is not None:
                 whole._names = self._names.copy()
@@ -350,7 +350,7 @@ class Detector(Storable, ABC):
             return True
         if not isinstance(other, Detector):
             return NotImplemented
-        with Holding(self, other):
+        with holding(self, other):
             if self.kind != other.kind:
                 return False
             mine, theirs = self._arrays() | self._name_arrays(), other._arrays() | other._name_arrays()

@@ -257,14 +257,12 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
     if first == last:
         yield first, batch
         return
-    times = batch.time
+    times, start = batch.time, 0
     if (times[1:] < times[:-1]).any():
         order = np.argsort(times // length, kind="stable")
         times, batch = times[order], batch.take(order, batch.span)
-    start = 0
-    while start < len(times):
+    while start < len(times):  # A binary search finds where a window ends, in whatever order the times before are.
         index = int(times[start]) // length
-        # All times before the end of this window come first, so a binary search finds it, though they are in no order.
         end = int(np.searchsorted(times, (index + 1) * length)) if index < last else len(times)
         yield index, batch.take(slice(start, end))
         start = end

@@ -14,6 +14,7 @@ import heapq
 import json
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
@@ -30,7 +31,7 @@ from superhosts.detectors import hostnames
 from superhosts.detectors.arguments import check_count, is_one_host
 from superhosts.detectors.columnsketch import ColumnSketch
 from superhosts.detectors.detector import Detector
-from superhosts.detectors.lock import Holding, state_of
+from superhosts.detectors.lock import holding, state_of
 from superhosts.detectors.registry import DETECTORS
 from superhosts.detectors.stored import (
     Kind,
@@ -93,10 +94,12 @@ class Sketch(Storable):
         sketch.parts[Part(family=detector.format.family)] = detector
         return sketch
 
-    def _held(self, *others: Sketch) -> Holding:
+    @contextmanager
+    def _held(self, *others: Sketch) -> Iterator[None]:
         """Lock sketches, and then, which prevents deadlocks, all of their detectors."""
         sketches = (self, *others)
-        return Holding(*sketches, within=lambda: [each for sketch in sketches for each in sketch.parts.values()])
+        with holding(*sketches), holding(*(each for sketch in sketches for each in sketch.parts.values())):
+            yield
 
     def part(self, part: Part) -> Detector:
         """Return the detector of a part. It is created on first use."""
@@ -324,8 +327,8 @@ class Sketch(Storable):
         for entry in other.entries:
             text = entry_text(entry)
             if text not in known:
-                self.entries.append(entry)
                 known.add(text)
+                self.entries.append(entry)
         self._seen = (self.entries, len(self.entries), known)
         self.unlisted |= other.unlisted
         self.partial |= other.partial
@@ -351,7 +354,6 @@ class Sketch(Storable):
         if entries is not self.entries or len(entries) < count:  # A caller has replaced the entries.
             count, known = 0, set()
         known.update(map(entry_text, self.entries[count:]))
-        self._seen = self.entries, len(self.entries), known
         return known
 
     def clear(self) -> None:
@@ -419,9 +421,7 @@ class Sketch(Storable):
     def _copied(self, other: Collection[Part] = ()) -> dict[str, Any]:
         """Return a copy of the state, but for the detectors of some parts, which are the same."""
         parts = {part: each if part in other else each.copy() for part, each in self.parts.items()}
-        entries = list(self.entries)
-        seen = entries, len(entries), set(self._known())
-        return {**state_of(self), "parts": parts, "sites": set(self.sites), "entries": entries, "_seen": seen}
+        return {**state_of(self), "parts": parts, "sites": set(self.sites), "entries": list(self.entries)}
 
     def __eq__(self, other: object) -> bool:
         """Return True if the other has the same notes and evidence, and detectors that are equal."""

@@ -56,10 +56,6 @@ HASH, DEEDS, SERVICE, PACKETS, LOWER_PORTS, HIGHER_PORTS, LOWER, HIGHER = 0, 1, 
 NARROW, WIDE = EVIDENCE_WORDS[4], EVIDENCE_WORDS[6]
 
 
-def smallest(hashes: NDArray[np.uint64], count: int) -> int:
-    return int(np.partition(hashes, count - 1)[count - 1])
-
-
 @compiled
 def united(first: Rows, second: Rows, size: int) -> Rows:
     """Return the rows with the smallest hashes of two samples, each in order and without repeats."""
@@ -345,18 +341,6 @@ def gather(
     return start, used
 
 
-@compiled
-def _drop_above(waiting: Words, used: int, limit: np.uint64) -> int:
-    """Remove packets with hashes above a limit; return how many wait then."""
-    kept = 0
-    for number in range(used):
-        if waiting[number, WAITING_HASH] <= limit:
-            for word in range(waiting.shape[1]):
-                waiting[kept, word] = waiting[number, word]
-            kept += 1
-    return kept
-
-
 def memory_of(size: int) -> int:
     """Return the most bytes that the samples of one window take, in both families, while it is open."""
     lane = sum(8 * WAITING_WORDS[family] * WAITING[family] for family in (4, 6)) + 2 * GATHERED * (4 + 16)
@@ -364,8 +348,6 @@ def memory_of(size: int) -> int:
 
 
 def compile_rest(family: int) -> None:
-    lane = _Lane(family, 2)
-    _drop_above(lane.room.rows, 0, _U(0))
     compact(empty_table(2, NARROW if family == 4 else WIDE), _U(0))
 
 
@@ -381,7 +363,10 @@ class _Lane:
 
     def make_room(self, limit: int) -> None:
         """Drop what is above the limit. If that is too little, put the packets that wait into the table."""
-        self.settled = self.used = int(_drop_above(self.room.rows, self.used, _U(limit)))
+        waiting = self.room.rows[: self.used]
+        kept = waiting[waiting[:, WAITING_HASH] <= _U(limit)]
+        waiting[: len(kept)] = kept
+        self.settled = self.used = len(kept)
         if 2 * self.used > len(self.room.rows):
             self.absorb(limit)
 
@@ -390,7 +375,7 @@ class _Lane:
             self._table = empty_table(self._size, self._width)
         done = 0
         while (done := note(self.room.rows, done, self.used, _U(limit), self._table)) < self.used:
-            limit = smallest(self._table.rows[:, HASH], self._size)
+            limit = int(np.partition(self._table.rows[:, HASH], self._size - 1)[self._size - 1])
             compact(self._table, _U(limit))
         self.settled = self.used = 0
 
@@ -450,8 +435,7 @@ class OpenSample:
         lanes = [lane for lane in self._lanes if lane is not None]
         for lane in lanes:
             self._settle(lane)
-        calls = [(lane, self.limit) for lane in lanes]
-        whole, *others = run_parallel(_Lane.rows, calls, threads) or [
+        whole, *others = run_parallel(_Lane.rows, [(lane, self.limit) for lane in lanes], threads) or [
             np.zeros((0, NARROW if self.family == 4 else WIDE), np.uint64)
         ]
         for each in others:

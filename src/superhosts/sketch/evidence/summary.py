@@ -333,13 +333,9 @@ class Summaries:
 
     def _spread(self, peers: Words) -> tuple[dict[int, int], Share]:
         words, bits = (peers[:, 1], 32) if self._family == 4 else (peers[:, 0], 64)
-        nets, densest = {}, Share(0, 0)
-        for length in NETS[self._family]:
-            *_, counts = unique(words >> np.uint64(bits - length))
-            nets[length] = len(counts)
-            if densest.of == 0 and len(peers):
-                densest = Share(int(counts.max()), len(peers))
-        return nets, densest
+        counts = {length: unique(words >> np.uint64(bits - length))[2] for length in NETS[self._family]}
+        largest = int(next(iter(counts.values())).max(initial=0))
+        return {length: len(each) for length, each in counts.items()}, Share(largest, len(peers))
 
     def _some(self, numbers: NDArray[np.int64], peers: Words) -> list[str]:
         chosen = peers[np.argsort(numbers)[:SAMPLE_PEERS]].tolist()

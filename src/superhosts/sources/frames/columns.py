@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.hashing import MASK32
 from superhosts.core.pairs import Details, PacketBatch, PacketBlock
 from superhosts.jit.cache import compiled
 from superhosts.jit.memory import Lender
@@ -84,9 +83,9 @@ def is_sampled(src: np.uint32, dst: np.uint32, time: Any, sampled: Sampled) -> b
     """Return True if the details of a packet of IPv4 are needed."""
     x = (_U(min(src, dst)) << _U(32) | _U(max(src, dst))) ^ sampled.white  # `hashing.mangle64`; a tally has no key
     x = (x ^ (x >> _U(32))) * sampled.first
-    x = (x ^ (x >> _U(29))) * sampled.second  # The last step changes only the lower half: a few more are read.
-    since, length = _U(time) - _U(sampled.start), _U(sampled.end) - _U(sampled.start)
-    return bool((x <= sampled.limit | _U(MASK32)) | (since >= length))
+    x = (x ^ (x >> _U(29))) * sampled.second
+    hashed = x ^ (x >> _U(32))
+    return bool((hashed <= sampled.limit) | (time < sampled.start) | (time >= sampled.end))
 
 
 _Span = tuple[int, int]  # the earliest and the latest time
