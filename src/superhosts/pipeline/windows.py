@@ -16,7 +16,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -258,13 +257,15 @@ def split_by_window(batch: PacketBatch, length: int) -> Iterator[tuple[int, Pack
     if first == last:
         yield first, batch
         return
-    indexes = batch.time // length
-    if (indexes[1:] < indexes[:-1]).any():
-        order = np.argsort(indexes, kind="stable")
-        indexes, batch = indexes[order], batch.take(order, batch.span)
-    edges = [0, *(np.flatnonzero(np.diff(indexes)) + 1).tolist(), len(indexes)]
-    for start, end in pairwise(edges):
-        yield int(indexes[start]), batch.take(slice(start, end))
+    times, start = batch.time, 0
+    if (times[1:] < times[:-1]).any():
+        order = np.argsort(times // length, kind="stable")
+        times, batch = times[order], batch.take(order, batch.span)
+    while start < len(times):  # A binary search finds where a window ends, in whatever order the times before are.
+        index = int(times[start]) // length
+        end = int(np.searchsorted(times, (index + 1) * length)) if index < last else len(times)
+        yield index, batch.take(slice(start, end))
+        start = end
 
 
 class ShortInput:

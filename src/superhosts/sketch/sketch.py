@@ -10,11 +10,10 @@ one moment.
 
 from __future__ import annotations
 
-import copy
 import heapq
 import json
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -198,9 +197,7 @@ class Sketch(Storable):
         _check_sketch(other)
         with self._held(other):
             self._check_mergeable(other.kinds, other._files)
-            # Of a part that both have, only the union is made.
-            parts = {part: each if part in other.parts else each.copy() for part, each in self.parts.items()}
-            whole = self._with_state({**state_of(self), "parts": parts, "entries": list(self.entries)})
+            whole = self._with_state(self._copied(other.parts))  # Of a part that both have, only the union is made.
             whole._add(other, operator.or_)
         return whole
 
@@ -419,7 +416,12 @@ class Sketch(Storable):
     def copy(self) -> Self:
         """Return an independent sketch with the same content, on the same devices."""
         with self._held():
-            return self._with_state(copy.deepcopy(state_of(self)))
+            return self._with_state(self._copied())
+
+    def _copied(self, other: Collection[Part] = ()) -> dict[str, Any]:
+        """Return a copy of the state, but for the detectors of some parts, which are the same."""
+        parts = {part: each if part in other else each.copy() for part, each in self.parts.items()}
+        return {**state_of(self), "parts": parts, "sites": set(self.sites), "entries": list(self.entries)}
 
     def __eq__(self, other: object) -> bool:
         """Return True if the other has the same notes and evidence, and detectors that are equal."""

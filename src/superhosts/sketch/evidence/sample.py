@@ -56,10 +56,6 @@ HASH, DEEDS, SERVICE, PACKETS, LOWER_PORTS, HIGHER_PORTS, LOWER, HIGHER = 0, 1, 
 NARROW, WIDE = EVIDENCE_WORDS[4], EVIDENCE_WORDS[6]
 
 
-def smallest(hashes: NDArray[np.uint64], count: int) -> int:
-    return int(np.partition(hashes, count - 1)[count - 1])
-
-
 @compiled
 def united(first: Rows, second: Rows, size: int) -> Rows:
     """Return the rows with the smallest hashes of two samples, each in order and without repeats."""
@@ -269,7 +265,7 @@ def compact(table: Table, limit: np.uint64) -> None:
 MOST_LANES = 4  # threads that write at the same time
 WAITING = {4: 1 << 19, 6: 1 << 18}  # packets of a family that wait in a lane
 WAITING_WORDS = {4: 3, 6: 7}  # of each of them
-GATHERED = 1 << 16  # packets that are gathered before it is asked which of them count
+GATHERED = 1 << 16  # packets of which it is asked at once, at most, which of them count; a quarter is enough
 GATHER_BLOCK = 1024  # packets that are looked at together
 SKIPPED_BIT = SKIPPED.bit_length() - 1
 
@@ -278,7 +274,7 @@ CountPackets = Callable[[PacketBatch], NDArray[np.uint8]]
 
 class Room(NamedTuple):
     rows: Words
-    src: Addresses  # of those that were gathered last
+    src: Addresses  # of those that are not settled
     dst: Addresses
 
 
@@ -304,18 +300,20 @@ def gather(
     first: int,
     sought: tuple[np.uint64, Key],
     room: Room,
+    settled: int,
     used: int,
 ) -> tuple[int, int]:
     """Let packets wait that the source has not left out, and whose pairs have hashes up to a limit.
 
-    Begin with number `first`; return how many were looked at, all unless there is no room, and how many wait.
+    Begin with number `first`; return how many were looked at, all unless there is no room, and how many wait. Of these
+    the first `settled` count.
     """
     time, details = said
     limit, key = sought
     rows, sources, targets = room
-    chosen, new = np.empty(GATHER_BLOCK, np.uint32), _U(0)
-    start, before = first, _U(used)
-    most = min(len(rows), used + len(sources))
+    chosen, new = np.empty(GATHER_BLOCK, np.uint32), _U(used - settled)
+    start, before = first, _U(settled)
+    most = min(len(rows), settled + len(sources))
     while start < len(src) and used < most:
         part = details[start : start + min(GATHER_BLOCK, most - used)]
         count: Any = 0
@@ -343,18 +341,6 @@ def gather(
     return start, used
 
 
-@compiled
-def _drop_above(waiting: Words, used: int, limit: np.uint64) -> int:
-    """Remove packets with hashes above a limit; return how many wait then."""
-    kept = 0
-    for number in range(used):
-        if waiting[number, WAITING_HASH] <= limit:
-            for word in range(waiting.shape[1]):
-                waiting[kept, word] = waiting[number, word]
-            kept += 1
-    return kept
-
-
 def memory_of(size: int) -> int:
     """Return the most bytes that the samples of one window take, in both families, while it is open."""
     lane = sum(8 * WAITING_WORDS[family] * WAITING[family] for family in (4, 6)) + 2 * GATHERED * (4 + 16)
@@ -362,8 +348,6 @@ def memory_of(size: int) -> int:
 
 
 def compile_rest(family: int) -> None:
-    lane = _Lane(family, 2)
-    _drop_above(lane.room.rows, 0, _U(0))
     compact(empty_table(2, NARROW if family == 4 else WIDE), _U(0))
 
 
@@ -373,13 +357,16 @@ class _Lane:
         shape, kind = ((), np.uint32) if family == 4 else ((2,), np.uint64)
         ends = (np.empty((min(most, GATHERED), *shape), kind) for _ in range(2))
         self.room = Room(np.empty((most, WAITING_WORDS[family]), np.uint64), *ends)
-        self.used = 0  # packets that wait
+        self.settled = self.used = 0  # packets that wait and count; all that wait
         self._size, self._width = size, NARROW if family == 4 else WIDE
         self._table: Table | None = None  # most windows need none: their packets all wait
 
     def make_room(self, limit: int) -> None:
         """Drop what is above the limit. If that is too little, put the packets that wait into the table."""
-        self.used = int(_drop_above(self.room.rows, self.used, _U(limit)))
+        waiting = self.room.rows[: self.used]
+        kept = waiting[waiting[:, WAITING_HASH] <= _U(limit)]
+        waiting[: len(kept)] = kept
+        self.settled = self.used = len(kept)
         if 2 * self.used > len(self.room.rows):
             self.absorb(limit)
 
@@ -388,9 +375,9 @@ class _Lane:
             self._table = empty_table(self._size, self._width)
         done = 0
         while (done := note(self.room.rows, done, self.used, _U(limit), self._table)) < self.used:
-            limit = smallest(self._table.rows[:, HASH], self._size)
+            limit = int(np.partition(self._table.rows[:, HASH], self._size - 1)[self._size - 1])
             compact(self._table, _U(limit))
-        self.used = 0
+        self.settled = self.used = 0
 
     def rows(self, limit: int) -> Rows:
         self.absorb(limit)
@@ -407,6 +394,7 @@ class OpenSample:
         self._key, self._reach = key, new_reach(size)
         self._lanes: list[_Lane | None] = [None] * MOST_LANES  # those that nobody uses; None: not made yet
         self._free, self._lock = threading.Semaphore(MOST_LANES), threading.Lock()
+        self._counts: CountPackets  # of the batch that was added last; the same for all of them
 
     @property
     def limit(self) -> int:
@@ -423,27 +411,31 @@ class OpenSample:
             if lane is None:
                 lane = _Lane(self.family, self.size)
             try:
-                done = 0
+                self._counts, done = counts, 0
                 while done < len(batch):
                     if lane.used == len(lane.room.rows):
                         lane.make_room(self.limit)
-                    done, used = gather(*columns, done, (_U(self.limit), self._key), lane.room, lane.used)
-                    if used > lane.used:
-                        self._settle(lane, used, counts)
+                    done, lane.used = gather(
+                        *columns, done, (_U(self.limit), self._key), lane.room, lane.settled, lane.used
+                    )
+                    if lane.used == len(lane.room.rows) or 4 * (lane.used - lane.settled) >= len(lane.room.src):
+                        self._settle(lane)
             finally:
                 self._lanes.append(lane)
 
-    def _settle(self, lane: _Lane, used: int, counts: CountPackets) -> None:
+    def _settle(self, lane: _Lane) -> None:
         rows, src, dst = lane.room
-        first, new = lane.used, used - lane.used
-        time, details = rows[first:used, WAITING_TIME].view(np.int64), rows[first:used, WAITING_DETAIL]
-        which = counts(PacketBatch(self.family, src[:new], dst[:new], time, (0, 0), details))
+        first, new = lane.settled, lane.used - lane.settled
+        time, details = rows[first : lane.used, WAITING_TIME].view(np.int64), rows[first : lane.used, WAITING_DETAIL]
+        which = self._counts(PacketBatch(self.family, src[:new], dst[:new], time, (0, 0), details))
         with self._lock:
-            lane.used = int(admit(rows, first, used, which, self._reach))
+            lane.settled = lane.used = int(admit(rows, first, lane.used, which, self._reach))
 
     def rows(self, threads: int = 1) -> Rows:
-        calls = [(lane, self.limit) for lane in self._lanes if lane is not None]
-        whole, *others = run_parallel(_Lane.rows, calls, threads) or [
+        lanes = [lane for lane in self._lanes if lane is not None]
+        for lane in lanes:
+            self._settle(lane)
+        whole, *others = run_parallel(_Lane.rows, [(lane, self.limit) for lane in lanes], threads) or [
             np.zeros((0, NARROW if self.family == 4 else WIDE), np.uint64)
         ]
         for each in others:

@@ -34,6 +34,7 @@ from superhosts.sketch.evidence.observations import (
     SENT_OTHER,
     SENT_UDP,
     distinct,
+    unique,
 )
 from superhosts.sketch.evidence.sample import (
     DEEDS,
@@ -330,7 +331,7 @@ class Summaries:
             opened=_share(opened),
             asked=_share(asked),
             begun=_share(begun),
-            begun_kinds=Share(len(np.unique(services[reached])), int(reached.sum())),
+            begun_kinds=Share(len(unique(services[reached])[0]), int(reached.sum())),
             answered=_share(both),
             one_way=_share((mine == 0) & (theirs != 0)),
             failed=_share(~joined[tried]),
@@ -352,7 +353,7 @@ class Summaries:
         nets: dict[int, int] = {}
         networks: list[tuple[Network, Share]] = []
         for length in NETS[self._family]:
-            prefixes, counts = np.unique(words >> np.uint64(bits - length), return_counts=True)
+            prefixes, _, counts = unique(words >> np.uint64(bits - length))
             nets[length] = len(counts)
             if not networks:
                 first = np.argsort(-counts, kind="stable")[:MAIN_NETS]
