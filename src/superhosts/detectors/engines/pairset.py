@@ -12,6 +12,7 @@ import math
 import weakref
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,6 @@ from superhosts.detectors.engines.pairtable import (
     compact,
     count_missing,
     count_pairs,
-    fill,
     give_back,
     heavy_hosts,
     insert_narrow,
@@ -42,7 +42,6 @@ FIRST_SIZE = 32  # slots of a new table
 # A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
 # soon be full again.
 GROWTH, MAX_GROWTH = 1.4, 4
-SMALL = 1 << 18  # entries that are inserted at once if they are the first
 SHARED_PAIRS = 1 << 18  # pairs from which on threads share a merge or a search: waking one takes as long as a few
 SHARES = 4  # in which each thread's part is cut, as tables differ in size, and a thread that wakes late takes less
 MOST_SHARES = 16  # unless there are more threads: between shares, threads wait for each other
@@ -97,38 +96,17 @@ class PairSet:
         if not self.bins.pending:
             return
         self._complete()
-        is_first = self.bins.width == 1 and not self._places.sizes.any()
-        first = self.bins.take(1) if is_first else []
-        if is_first and sum(int(portion.sizes.sum()) for portion in first) <= min(SMALL, self.limit):
-            for portion in first:  # one, or none after a call that failed at its first pair
-                self._insert_first(portion)
-        else:
-            threads, shares = self._shared(self.bins.pending)
-            portions, before = self.bins.take(shares), self._counts.copy()
-            width = max(self.bins.width, int(self._places.widths.max()))
-            entries = _entries_of(portions, self.bins.bins)
-            self._grow(entries, width, threads)
-            run_parallel(self._insert, [(portion, width) for portion in portions], threads)
-            self._novelty = float((self._counts - before).sum() / max(1, entries.sum()))
+        threads, shares = self._shared(self.bins.pending)
+        portions, before = self.bins.take(shares), self._counts.copy()
+        width = max(self.bins.width, int(self._places.widths.max()))
+        entries = np.zeros(self.bins.bins, np.int64)
+        for portion in portions:
+            np.add.at(entries, portion.pool.owner[portion.chunks], portion.sizes)
+        self._grow(entries, width, threads)
+        run_parallel(self._insert, [(portion, width) for portion in portions], threads)
+        self._novelty = float((self._counts - before).sum() / max(1, entries.sum()))
         if not self.is_over:
             self.bins.done()
-
-    @timed("write", amount=lambda _, pairs, portion: int(portion.sizes.sum()))
-    def _insert_first(self, portion: Portion) -> None:
-        """Insert the first entries, of many bins in one call: they are few."""
-        edges = _edges_of(portion)
-        entries = np.add.reduceat(portion.sizes, edges[:-1], dtype=np.int64)
-        bins = portion.pool.owner[portion.chunks[edges[:-1]]].astype(np.int64)
-        words, tables = make_tables(bins, self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries)), 1)
-        counts = np.zeros_like(self._counts)
-        threads, shares = self._shared(int(entries.sum()))
-        calls = [
-            (tables.at(np.arange(*span)), edges[span[0] : span[1] + 1], portion, TABLE_KEY, counts)
-            for span in split_evenly(len(bins), shares)
-        ]
-        run_parallel(fill, calls, threads)
-        self._put(tables, words)  # only now: a call that was interrupted has changed nothing
-        self._counts += counts
 
     def _grow(self, entries: Numbers, width: int, threads: int) -> None:
         """Make room for so many entries of each bin, if as many of them are new as the last time.
@@ -147,8 +125,10 @@ class PairSet:
         is_lent = self._is_old[bins] & bool(self._is_old.any() and self._is_lent())
         replaced = is_full | (self._places.widths[bins] < width) | self._borrowed[bins] | is_lent
         chosen, wanted = bins[replaced], np.where(is_full, grown, sizes)[replaced]
-        spans = split_evenly(len(chosen), -(-len(chosen) // TABLES_TOGETHER)) if len(chosen) else []
-        run_parallel(self._resize, [(chosen[a:b], wanted[a:b], width) for a, b in spans], threads)
+        are_few = self._counts.sum() + entries.sum() < SHARED_PAIRS  # All small tables are made in one call.
+        parts, make = (1, make_tables) if are_few else (-(-len(chosen) // TABLES_TOGETHER), map_tables)
+        spans = split_evenly(len(chosen), parts) if len(chosen) else []
+        run_parallel(self._resize, [(chosen[a:b], wanted[a:b], width, make) for a, b in spans], threads)
 
     @timed("write", amount=lambda _, pairs, portion, width: int(portion.sizes.sum()))
     def _insert(self, portion: Portion, width: int) -> None:
@@ -172,9 +152,9 @@ class PairSet:
         sizes = steps[np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)]
         return np.minimum(np.maximum(sizes, wanted), self._most_slots)
 
-    def _resize(self, bins: Numbers, sizes: Numbers, width: int) -> None:
+    def _resize(self, bins: Numbers, sizes: Numbers, width: int, make: Any = map_tables) -> None:
         """Give bins tables of their own, of another size or width or none yet, with the pairs that they have."""
-        words, tables = map_tables(bins, sizes, width)
+        words, tables = make(bins, sizes, width)
         old, none = self._places.at(bins), np.zeros(len(bins), np.int64)
         unite(old, Tables(none, none, none, bins), tables, (0, len(bins)), TABLE_KEY, none.copy())
         self._put(tables, words)
@@ -374,18 +354,3 @@ class PairSet:
         run_parallel(ask, [(bin_,) for bin_ in np.unique(bins).tolist()], self.bins.threads)
         numbers: Numbers = peers[places.reshape(-1)]
         return numbers
-
-
-def _entries_of(portions: list[Portion], bins: int) -> Numbers:
-    """Return the number of entries of each bin."""
-    entries = np.zeros(bins, np.int64)
-    if portions:
-        chunks, sizes = (np.concatenate([portion[field] for portion in portions]) for field in (0, 1))
-        entries += np.bincount(portions[0].pool.owner[chunks], weights=sizes, minlength=bins).astype(np.int64)
-    return entries
-
-
-def _edges_of(portion: Portion) -> Numbers:
-    """Return where the chunks of each bin begin, and where the last ones end. Chunks are ordered by bin."""
-    edges: Numbers = np.flatnonzero(np.diff(portion.pool.owner[portion.chunks], prepend=-1, append=-1))
-    return edges
