@@ -12,7 +12,6 @@ import math
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from superhosts.detectors.engines.pairtable import (
     HOST_MULTIPLIER,
     LEAST_TALLY,
     TABLE_KEY,
+    Flags,
     Numbers,
     Tables,
     compact,
@@ -122,8 +122,7 @@ class PairSet:
         wanted = np.where(sizes, np.minimum(expected, MAX_GROWTH * sizes), first)
         is_full = (wanted > sizes) & (sizes < most)
         grown = self._sizes_for(np.maximum(wanted, (GROWTH * sizes).astype(np.int64)))
-        is_lent = self._is_old[bins] & bool(self._is_old.any() and self._is_lent())
-        replaced = is_full | (self._places.widths[bins] < width) | self._borrowed[bins] | is_lent
+        replaced = is_full | (self._places.widths[bins] < width) | self._in_other_sets()[bins]
         chosen, wanted = bins[replaced], np.where(is_full, grown, sizes)[replaced]
         are_few = self._counts.sum() + entries.sum() < SHARED_PAIRS  # All small tables are made in one call.
         parts, make = (1, make_tables) if are_few else (-(-len(chosen) // TABLES_TOGETHER), map_tables)
@@ -152,7 +151,9 @@ class PairSet:
         sizes = steps[np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)]
         return np.minimum(np.maximum(sizes, wanted), self._most_slots)
 
-    def _resize(self, bins: Numbers, sizes: Numbers, width: int, make: Any = map_tables) -> None:
+    def _resize(
+        self, bins: Numbers, sizes: Numbers, width: int, make: Callable[..., tuple[Words, Tables]] = map_tables
+    ) -> None:
         """Give bins tables of their own, of another size or width or none yet, with the pairs that they have."""
         words, tables = make(bins, sizes, width)
         old, none = self._places.at(bins), np.zeros(len(bins), np.int64)
@@ -221,8 +222,7 @@ class PairSet:
         places = self._places.at(bins)
         is_full = wanted > places.sizes * 3 // 4
         sizes = np.where(is_full, self._sizes_for(-(-4 * wanted // 3)), places.sizes)
-        is_lent = self._is_old & bool(self._is_old.any() and self._is_lent())
-        replaced = is_full | self._borrowed[bins] | is_lent[bins]
+        replaced = is_full | self._in_other_sets()[bins]
         old = [self._memory[bin_] for bin_ in bins[replaced].tolist()]
         for width in set(places.widths[replaced].tolist()):  # `np.unique` would load numpy.ma first, in 20 ms
             chosen = replaced & (places.widths == width)
@@ -274,9 +274,9 @@ class PairSet:
         self._is_old[:] = True
         return [*self._leases, lease]
 
-    def _is_lent(self, bin_: int | None = None) -> bool:
-        """Return True if another set has the table of a bin, or any table of this set."""
-        return (bin_ is None or bool(self._is_old[bin_])) and any(lease() is not None for lease in self._lent)
+    def _in_other_sets(self) -> Flags:
+        """Return for each bin whether another set has its table, or whose it is: such tables must not change."""
+        return self._borrowed | (self._is_old & any(lease() is not None for lease in self._lent))
 
     def pass_to(self, take: Callable[[Portion], None], threads: int, *, release: bool = False) -> None:
         """Call take(portion) with the pairs of each slice, on several threads. The pairs of a slice come together.
@@ -285,7 +285,7 @@ class PairSet:
         be repeated.
         """
         self._complete()
-        slices = min(self.bins.slices, self.bins.bins)
+        slices, shares = min(self.bins.slices, self.bins.bins), self._in_other_sets()
 
         def work(slice_: int) -> None:
             bins = [
@@ -295,7 +295,7 @@ class PairSet:
                 take(self._portion([bin_ for bin_ in bins if self._places.widths[bin_] == width], width))
             if release:
                 for bin_ in bins:
-                    if not self._borrowed[bin_] and not self._is_lent(bin_):
+                    if not shares[bin_]:
                         give_back(self._places, bin_)
                     self._memory[bin_], self._places.sizes[bin_] = None, 0
 
