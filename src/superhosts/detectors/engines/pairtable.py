@@ -178,24 +178,21 @@ def _insert_chunks(
     entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
     address, last, most = table.address, 8 * (table.size - 1), capacity(table.size)
     places, others, lacks = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint8)
-    was_used = count > 0
-    if was_used and (end - start) * CHUNK > table.size // 8:  # more entries than cache lines
+    if (end - start) * CHUNK > table.size // 8:  # more entries than cache lines
         others[0] = _read_ahead(table)
     for number in range(start, end):
         first = chunks[number] * CHUNK
         pairs = entries[first : first + sizes[number]]
         find_places(pairs, np.uint32(table.size), places, key)
-        rest, left = pairs, np.uint64(0)
-        if was_used:
-            for i in range(len(pairs)):
-                pair, place = pairs[i], 8 * np.int64(places[i])
-                following = address + (place + 8 if place < last else 0)
-                lacks[i] = (word_at(address + place) != pair) & (word_at(following) != pair)
-            for i in range(len(pairs)):
-                others[left], places[left] = pairs[i], places[i]
-                left += np.uint64(lacks[i])
-            rest = others[:left]
-        missing = _insert(rest, places, table, most - count, True)
+        left = np.uint64(0)
+        for i in range(len(pairs)):
+            pair, place = pairs[i], 8 * np.int64(places[i])
+            following = address + (place + 8 if place < last else 0)
+            lacks[i] = (word_at(address + place) != pair) & (word_at(following) != pair)
+        for i in range(len(pairs)):
+            others[left], places[left] = pairs[i], places[i]
+            left += np.uint64(lacks[i])
+        missing = _insert(others[:left], places, table, most - count, True)
         if missing > most - count:
             counts[bin_] = most
             return number
