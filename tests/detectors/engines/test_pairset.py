@@ -172,10 +172,8 @@ def heavy(pairs: list[tuple[int, int]], minimum: int) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("shared", [1, 1 << 40])
-@pytest.mark.parametrize("small", [0, 1 << 40])
-def test_threads_that_share_the_work_have_every_pair_once(monkeypatch, shared, small):
+def test_threads_that_share_the_work_have_every_pair_once(monkeypatch, shared):
     monkeypatch.setattr(pairset, "SHARED_PAIRS", shared)
-    monkeypatch.setattr(pairset, "SMALL", small)
     sets: list[PairSet] = []
     for first in (0, 12_000):
         bins = Bins(KEY, key_bits=32, slice_bits=3, memory=1 << 24, threads=3, grows=True)

@@ -84,9 +84,20 @@ def cache_shift(places: int) -> np.uint64:
 
 
 @compiled
+def mangle_narrow(x: Any, key: Key) -> Any:
+    """Do what `mangle32` does, in 32-bit products, of which vector registers compute twice as many at once."""
+    words = key.mangle32
+    x = np.uint32(x ^ np.uint32(words[0]))
+    x = np.uint32(np.uint32(x ^ (x >> np.uint32(16))) * np.uint32(words[1]))
+    x = np.uint32(np.uint32(x ^ (x >> np.uint32(15))) * np.uint32(words[2]))
+    x = np.uint32(np.uint32(x ^ (x >> np.uint32(16))) * np.uint32(words[3]))
+    return np.uint32(x ^ (x >> np.uint32(15)))
+
+
+@compiled
 def bin_narrow(hosts: Narrow, peers: Narrow, ways: int, thread: int, cache: Words, pool: Pool, key: Key) -> None:
     """Append pairs, if `ways` is 2 in both directions, to bins."""
-    block, places = np.empty(2 * BLOCK, np.uint64), np.empty(BLOCK, np.uint32)
+    block, places, old = np.empty(2 * BLOCK, np.uint64), np.empty(2 * BLOCK, np.uint32), np.empty(BLOCK, np.uint64)
     entries, owner, cursors = pool.entries, pool.owner, pool.cursors[thread]
     recent = cache.reshape(-1)
     free = len(cursors) - PADDING
@@ -105,28 +116,34 @@ def bin_narrow(hosts: Narrow, peers: Narrow, ways: int, thread: int, cache: Word
             mixed = np.uint32(np.uint32(block[i] >> np.uint64(32)) * np.uint32(NARROW_MULTIPLIERS[0]))
             other = np.uint32(np.uint32(block[i] & np.uint64(MASK32)) * np.uint32(NARROW_MULTIPLIERS[1]))
             places[i] = np.uint32(mixed + other) >> shift
+        # A core reads ahead past a write only if it knows where that goes. So no loop that reads the cache or the
+        # cursors writes to a place that depends on what it reads.
+        for i in range(len(ours)):
+            old[i] = recent[places[i]]
+            recent[places[i]] = block[i]
         fresh = np.uint64(0)  # Indexes are unsigned: a signed one is tested for negative values.
         for i in range(len(ours)):
-            pair, place = block[i], places[i]
-            block[fresh] = pair
-            fresh += np.uint64(recent[place] != pair)
-            recent[place] = pair
-        for i in range(fresh if ways == 2 else np.uint64(0)):
-            host = np.uint64(mangle32(block[i] & np.uint64(MASK32), key))
-            block[fresh + i] = host << np.uint64(32) | block[i] >> np.uint64(32)
-        for i in range(fresh):
             pair = block[i]
-            block[i] = np.uint64(mangle32(pair >> np.uint64(32), key)) << np.uint64(32) | pair & np.uint64(MASK32)
+            block[fresh] = pair
+            fresh += np.uint64(old[i] != pair)
+        for i in range(fresh if ways == 2 else np.uint64(0)):
+            block[fresh + i] = block[i] << np.uint64(32) | block[i] >> np.uint64(32)
+        for i in range(fresh * np.uint64(ways)):
+            pair = block[i]
+            host = mangle_narrow(np.uint32(pair >> np.uint64(32)), key)
+            block[i] = np.uint64(host) << np.uint64(32) | pair & np.uint64(MASK32)
         for i in range(fresh * np.uint64(ways)):
             bin_ = block[i] >> np.uint64(32) & last_bin
             slot = np.uint64(np.uint32(cursors[bin_]))
-            entries[slot] = block[i]
+            places[i] = slot
             cursors[bin_] = slot + one
             if (slot + one) % np.uint64(CHUNK) == 0:  # The chunk is full, so the bin takes the next free one.
                 chunk = cursors[free]
                 cursors[free] = chunk + 1
                 owner[chunk] = bin_
                 cursors[bin_] = chunk * CHUNK
+        for i in range(fresh * np.uint64(ways)):
+            entries[places[i]] = block[i]
 
 
 @compiled
@@ -226,7 +243,7 @@ def unpack(first: int, end: int, have: int, portion: Portion, out: Scratch) -> t
 
     They are from chunks `first` to `end` − 1 of a portion. Return the index of the next one and the number of entries.
     """
-    high, low, peers = out.high, out.low, out.peers
+    high, low, peers, old = out.high, out.low, out.peers, np.empty(CHUNK, np.uint64)
     entries, chunks, sizes, seen = portion.pool.entries, portion.chunks, portion.sizes, portion.seen
     width, number = entry_width(portion.pool), first
     last = min(len(low), have + BATCH) - CHUNK  # number of entries with which another chunk fits
@@ -237,13 +254,15 @@ def unpack(first: int, end: int, have: int, portion: Portion, out: Scratch) -> t
         if width == 1:
             packed, at = entries[start:stop], np.uint64(have)  # A signed index is tested for negative values.
             if len(seen):
+                for i in range(len(packed)):  # as in `bin_narrow`
+                    place = (packed[i] * np.uint64(CACHE_MULTIPLIERS[1])) >> np.uint64(64 - SEEN_BITS)
+                    old[i] = seen[place, 0]
+                    seen[place, 0] = packed[i]
                 for i in range(len(packed)):
                     pair = packed[i]
-                    place = (pair * np.uint64(CACHE_MULTIPLIERS[1])) >> np.uint64(64 - SEEN_BITS)
                     low[at] = pair >> np.uint64(32)
                     peers[at] = pair & np.uint64(MASK32)
-                    at += np.uint64(seen[place, 0] != pair)
-                    seen[place, 0] = pair
+                    at += np.uint64(old[i] != pair)
                 have = np.int64(at)  # type: ignore[assignment]
                 continue
             for i in range(len(packed)):

@@ -23,12 +23,12 @@ from superhosts.detectors.engines.pairtable import (
     HOST_MULTIPLIER,
     LEAST_TALLY,
     TABLE_KEY,
+    Flags,
     Numbers,
     Tables,
     compact,
     count_missing,
     count_pairs,
-    fill,
     give_back,
     heavy_hosts,
     insert_narrow,
@@ -42,7 +42,6 @@ FIRST_SIZE = 32  # slots of a new table
 # A full table grows at least by the first factor. It grows by up to the second if so many entries wait that it would
 # soon be full again.
 GROWTH, MAX_GROWTH = 1.4, 4
-SMALL = 1 << 18  # entries that are inserted at once if they are the first
 SHARED_PAIRS = 1 << 18  # pairs from which on threads share a merge or a search: waking one takes as long as a few
 SHARES = 4  # in which each thread's part is cut, as tables differ in size, and a thread that wakes late takes less
 MOST_SHARES = 16  # unless there are more threads: between shares, threads wait for each other
@@ -97,38 +96,17 @@ class PairSet:
         if not self.bins.pending:
             return
         self._complete()
-        is_first = self.bins.width == 1 and not self._places.sizes.any()
-        first = self.bins.take(1) if is_first else []
-        if is_first and sum(int(portion.sizes.sum()) for portion in first) <= min(SMALL, self.limit):
-            for portion in first:  # one, or none after a call that failed at its first pair
-                self._insert_first(portion)
-        else:
-            threads, shares = self._shared(self.bins.pending)
-            portions, before = self.bins.take(shares), self._counts.copy()
-            width = max(self.bins.width, int(self._places.widths.max()))
-            entries = _entries_of(portions, self.bins.bins)
-            self._grow(entries, width, threads)
-            run_parallel(self._insert, [(portion, width) for portion in portions], threads)
-            self._novelty = float((self._counts - before).sum() / max(1, entries.sum()))
+        threads, shares = self._shared(self.bins.pending)
+        portions, before = self.bins.take(shares), self._counts.copy()
+        width = max(self.bins.width, int(self._places.widths.max()))
+        entries = np.zeros(self.bins.bins, np.int64)
+        for portion in portions:
+            np.add.at(entries, portion.pool.owner[portion.chunks], portion.sizes)
+        self._grow(entries, width, threads)
+        run_parallel(self._insert, [(portion, width) for portion in portions], threads)
+        self._novelty = float((self._counts - before).sum() / max(1, entries.sum()))
         if not self.is_over:
             self.bins.done()
-
-    @timed("write", amount=lambda _, pairs, portion: int(portion.sizes.sum()))
-    def _insert_first(self, portion: Portion) -> None:
-        """Insert the first entries, of many bins in one call: they are few."""
-        edges = _edges_of(portion)
-        entries = np.add.reduceat(portion.sizes, edges[:-1], dtype=np.int64)
-        bins = portion.pool.owner[portion.chunks[edges[:-1]]].astype(np.int64)
-        words, tables = make_tables(bins, self._sizes_for(np.maximum(FIRST_SIZE, 2 * entries)), 1)
-        counts = np.zeros_like(self._counts)
-        threads, shares = self._shared(int(entries.sum()))
-        calls = [
-            (tables.at(np.arange(*span)), edges[span[0] : span[1] + 1], portion, TABLE_KEY, counts)
-            for span in split_evenly(len(bins), shares)
-        ]
-        run_parallel(fill, calls, threads)
-        self._put(tables, words)  # only now: a call that was interrupted has changed nothing
-        self._counts += counts
 
     def _grow(self, entries: Numbers, width: int, threads: int) -> None:
         """Make room for so many entries of each bin, if as many of them are new as the last time.
@@ -144,11 +122,12 @@ class PairSet:
         wanted = np.where(sizes, np.minimum(expected, MAX_GROWTH * sizes), first)
         is_full = (wanted > sizes) & (sizes < most)
         grown = self._sizes_for(np.maximum(wanted, (GROWTH * sizes).astype(np.int64)))
-        is_lent = self._is_old[bins] & bool(self._is_old.any() and self._is_lent())
-        replaced = is_full | (self._places.widths[bins] < width) | self._borrowed[bins] | is_lent
+        replaced = is_full | (self._places.widths[bins] < width) | self._in_other_sets()[bins]
         chosen, wanted = bins[replaced], np.where(is_full, grown, sizes)[replaced]
-        spans = split_evenly(len(chosen), -(-len(chosen) // TABLES_TOGETHER)) if len(chosen) else []
-        run_parallel(self._resize, [(chosen[a:b], wanted[a:b], width) for a, b in spans], threads)
+        are_few = self._counts.sum() + entries.sum() < SHARED_PAIRS  # All small tables are made in one call.
+        parts, make = (1, make_tables) if are_few else (-(-len(chosen) // TABLES_TOGETHER), map_tables)
+        spans = split_evenly(len(chosen), parts) if len(chosen) else []
+        run_parallel(self._resize, [(chosen[a:b], wanted[a:b], width, make) for a, b in spans], threads)
 
     @timed("write", amount=lambda _, pairs, portion, width: int(portion.sizes.sum()))
     def _insert(self, portion: Portion, width: int) -> None:
@@ -172,9 +151,11 @@ class PairSet:
         sizes = steps[np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)]
         return np.minimum(np.maximum(sizes, wanted), self._most_slots)
 
-    def _resize(self, bins: Numbers, sizes: Numbers, width: int) -> None:
+    def _resize(
+        self, bins: Numbers, sizes: Numbers, width: int, make: Callable[..., tuple[Words, Tables]] = map_tables
+    ) -> None:
         """Give bins tables of their own, of another size or width or none yet, with the pairs that they have."""
-        words, tables = map_tables(bins, sizes, width)
+        words, tables = make(bins, sizes, width)
         old, none = self._places.at(bins), np.zeros(len(bins), np.int64)
         unite(old, Tables(none, none, none, bins), tables, (0, len(bins)), TABLE_KEY, none.copy())
         self._put(tables, words)
@@ -241,8 +222,7 @@ class PairSet:
         places = self._places.at(bins)
         is_full = wanted > places.sizes * 3 // 4
         sizes = np.where(is_full, self._sizes_for(-(-4 * wanted // 3)), places.sizes)
-        is_lent = self._is_old & bool(self._is_old.any() and self._is_lent())
-        replaced = is_full | self._borrowed[bins] | is_lent[bins]
+        replaced = is_full | self._in_other_sets()[bins]
         old = [self._memory[bin_] for bin_ in bins[replaced].tolist()]
         for width in set(places.widths[replaced].tolist()):
             chosen = replaced & (places.widths == width)
@@ -294,9 +274,9 @@ class PairSet:
         self._is_old[:] = True
         return [*self._leases, lease]
 
-    def _is_lent(self, bin_: int | None = None) -> bool:
-        """Return True if another set has the table of a bin, or any table of this set."""
-        return (bin_ is None or bool(self._is_old[bin_])) and any(lease() is not None for lease in self._lent)
+    def _in_other_sets(self) -> Flags:
+        """Return for each bin whether another set has its table, or whose it is: such tables must not change."""
+        return self._borrowed | (self._is_old & any(lease() is not None for lease in self._lent))
 
     def pass_to(self, take: Callable[[Portion], None], threads: int, *, release: bool = False) -> None:
         """Call take(portion) with the pairs of each slice, on several threads. The pairs of a slice come together.
@@ -305,7 +285,7 @@ class PairSet:
         be repeated.
         """
         self._complete()
-        slices = min(self.bins.slices, self.bins.bins)
+        slices, shares = min(self.bins.slices, self.bins.bins), self._in_other_sets()
 
         def work(slice_: int) -> None:
             bins = [
@@ -315,7 +295,7 @@ class PairSet:
                 take(self._portion([bin_ for bin_ in bins if self._places.widths[bin_] == width], width))
             if release:
                 for bin_ in bins:
-                    if not self._borrowed[bin_] and not self._is_lent(bin_):
+                    if not shares[bin_]:
                         give_back(self._places, bin_)
                     self._memory[bin_], self._places.sizes[bin_] = None, 0
 
@@ -374,18 +354,3 @@ class PairSet:
         run_parallel(ask, [(bin_,) for bin_ in np.unique(bins).tolist()], self.bins.threads)
         numbers: Numbers = peers[places.reshape(-1)]
         return numbers
-
-
-def _entries_of(portions: list[Portion], bins: int) -> Numbers:
-    """Return the number of entries of each bin."""
-    entries = np.zeros(bins, np.int64)
-    if portions:
-        chunks, sizes = (np.concatenate([portion[field] for portion in portions]) for field in (0, 1))
-        entries += np.bincount(portions[0].pool.owner[chunks], weights=sizes, minlength=bins).astype(np.int64)
-    return entries
-
-
-def _edges_of(portion: Portion) -> Numbers:
-    """Return where the chunks of each bin begin, and where the last ones end. Chunks are ordered by bin."""
-    edges: Numbers = np.flatnonzero(np.diff(portion.pool.owner[portion.chunks], prepend=-1, append=-1))
-    return edges

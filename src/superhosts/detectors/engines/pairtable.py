@@ -172,24 +172,26 @@ def _insert_chunks(
     """Insert the entries of chunks of one bin.
 
     Most entries are known pairs in one of the first two slots of their search. These are recognized first, without a
-    branch, which would be mispredicted.
+    branch, which would be mispredicted, and in a loop that writes to places which a core knows before it has read.
     """
     table, count = slots_of(tables, bin_), counts[bin_]
     entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
     address, last, most = table.address, 8 * (table.size - 1), capacity(table.size)
-    places, others = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint64)
+    places, others, lacks = np.empty(CHUNK, np.uint32), np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint8)
     if (end - start) * CHUNK > table.size // 8:  # more entries than cache lines
         others[0] = _read_ahead(table)
     for number in range(start, end):
         first = chunks[number] * CHUNK
         pairs = entries[first : first + sizes[number]]
         find_places(pairs, np.uint32(table.size), places, key)
-        left = 0
+        left = np.uint64(0)
         for i in range(len(pairs)):
             pair, place = pairs[i], 8 * np.int64(places[i])
-            others[left], places[left] = pair, places[i]
             following = address + (place + 8 if place < last else 0)
-            left += (word_at(address + place) != pair) & (word_at(following) != pair)
+            lacks[i] = (word_at(address + place) != pair) & (word_at(following) != pair)
+        for i in range(len(pairs)):
+            others[left], places[left] = pairs[i], places[i]
+            left += np.uint64(lacks[i])
         missing = _insert(others[:left], places, table, most - count, True)
         if missing > most - count:
             counts[bin_] = most
@@ -343,24 +345,6 @@ def unite(mine: Tables, theirs: Tables, into: Tables, span: tuple[int, int], key
 
 
 @compiled
-def fill(tables: Tables, edges: Numbers, portion: Portion, key: TableKey, counts: Numbers) -> None:
-    """Insert entries of one word into tables without content, which have room for all of them.
-
-    The chunks of table i are those from edges[i] up to edges[i + 1]. `counts` has the pairs of each bin.
-    """
-    entries, chunks, sizes = portion.pool.entries, portion.chunks, portion.sizes
-    places = np.empty(CHUNK, np.uint32)
-    for number in range(len(tables.addresses)):
-        _clear(tables, number)
-        table = slots_of(tables, number)
-        for chunk in range(edges[number], edges[number + 1]):
-            first = np.int64(chunks[chunk]) * CHUNK
-            pairs = entries[first : first + sizes[chunk]]
-            find_places(pairs, np.uint32(table.size), places, key)
-            counts[tables.bins[number]] += _insert(pairs, places, table, len(pairs), True)
-
-
-@compiled
 def _clear(tables: Tables, number: int) -> None:
     address, width = tables.addresses[number], tables.widths[number]
     empty = np.int64(tables.bins[number] == 0)
@@ -420,7 +404,7 @@ class Work(NamedTuple):
 
     groups: NDArray[np.int32]  # the number of pairs of each group
     heavy: Flags  # the groups that may have enough
-    block: Words  # (BLOCK, 2): mangled hosts of such groups
+    chosen: Numbers  # slots with hosts of such groups
     known: Flags  # which slots of the second table have a pair of the first, too
     tally: Tally
 
@@ -443,7 +427,7 @@ def heavy_hosts(
     work = Work(
         np.empty(1 << GROUP_BITS, np.int32),
         np.empty(1 << GROUP_BITS, np.bool_),
-        np.empty((BLOCK, 2), np.uint64),
+        np.empty(BLOCK, np.int64),
         np.empty(0 if theirs is None else theirs.sizes.max(initial=0), np.bool_),
         _make_tally(slots[-1]),
     )
@@ -473,7 +457,7 @@ def _heavy_hosts(
 
     It stops where `found` may have no room, or where the tally is full; then it returns True, too.
     """
-    groups, heavy, block, known, tally = work
+    groups, heavy, chosen, known, tally = work
     hosts, counts = tally
     count = 0
     for number in range(first, len(mine.bins)):
@@ -492,13 +476,13 @@ def _heavy_hosts(
         for group in range(len(groups)):
             heavy[group] = groups[group] >= minimum
         counts[:] = 0
-        used = _count_table(table, heavy, bin_bits, known, False, np.int64(0), block, tally, key.pair[0])
+        used = _count_table(table, heavy, bin_bits, known, False, np.int64(0), chosen, tally, key.pair[0])
         if theirs is not None:
             other = slots_of(theirs, number)
             is_common = table.size > 0 and other.size > 0
             if is_common:
                 _mark_known(other, table, heavy, bin_bits, key, known)
-            used = _count_table(other, heavy, bin_bits, known, is_common, used, block, tally, key.pair[0])
+            used = _count_table(other, heavy, bin_bits, known, is_common, used, chosen, tally, key.pair[0])
         if 2 * used >= len(counts):
             return number, count, True
         for place in range(len(counts)):
@@ -516,15 +500,15 @@ def _count_table(
     known: Flags,
     skips: bool,
     used: int,
-    block: Words,
+    chosen: Numbers,
     tally: Tally,
     multiplier: Any,
 ) -> int:
     """Count the pairs of the hosts of heavy groups, with `skips` but those that are known; return the slots in use."""
-    start = np.int64(0)  # numba would compile callees for a literal 0, too.
-    while start < table.size and 2 * used < len(tally.counts):
-        start, size = _gather(start, table, heavy, bin_bits, known, skips, block)
-        used = _count_hosts(size, used, block, tally, multiplier)
+    for start in range(0, table.size, len(chosen)):
+        if 2 * used < len(tally.counts):
+            size = _choose(start, table, heavy, bin_bits, known, skips, chosen)
+            used = _count_hosts(chosen[:size], table, used, tally, multiplier)
     return used
 
 
@@ -576,36 +560,31 @@ def _count_groups(table: Slots, bin_bits: int, counts: NDArray[np.int32]) -> Non
 
 
 @compiled
-def _gather(
-    start: int, table: Slots, heavy: Flags, bin_bits: int, known: Flags, skips: bool, block: Words
-) -> tuple[int, int]:
-    """Copy the mangled hosts of heavy groups from the slots of a table, from slot `start` on, until a block is full.
+def _choose(
+    start: int, table: Slots, heavy: Flags, bin_bits: int, known: Flags, skips: bool, chosen: Numbers
+) -> np.uint64:
+    """List the slots of heavy groups among as many as there is room for, from slot `start` on; return their number.
 
-    With `skips`, slots that are `known` are left out. Return the slot at which it stopped and the number of hosts. A
-    branch for each slot would be mispredicted.
+    With `skips`, slots that are `known` are left out. A branch for each slot would be mispredicted.
     """
-    shift, mask = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1)
-    size = 0
-    for slot in range(start, table.size):
-        if size == len(block):
-            return slot, size
+    shift, mask, size = np.uint64(bin_bits), np.uint64((1 << GROUP_BITS) - 1), np.uint64(0)
+    for slot in range(start, min(start + len(chosen), table.size)):
         low = low_in(table, slot)
-        block[size, 0] = word_at(table.address + 24 * slot) if table.width == 3 else np.uint64(0)
-        block[size, 1] = low
-        size += heavy[(low >> shift) & mask] & (low != table.empty) & (not skips or not known[slot])
-    return table.size, size
+        chosen[size] = slot
+        size += np.uint64(heavy[(low >> shift) & mask] & (low != table.empty) & (not skips or not known[slot]))
+    return size
 
 
 @compiled
-def _count_hosts(size: int, used: int, block: Words, tally: Tally, multiplier: Any) -> int:
-    """Count the first `size` hosts of a block; return the number of hosts in the tally. Stop when it is half full."""
+def _count_hosts(chosen: Numbers, table: Slots, used: int, tally: Tally, multiplier: Any) -> int:
+    """Count the hosts in chosen slots; return the number of hosts in the tally. Stop when it is half full."""
     hosts, counts = tally.hosts, tally.counts
-    mask, shift = len(counts) - 1, cache_shift(len(counts))
-    for i in range(size):
-        high, low = block[i, 0], block[i, 1]
-        place = np.int64((low * multiplier) >> shift)
-        while counts[place] and (hosts[place, 1] != low or hosts[place, 0] != high):
-            place = (place + 1) & mask
+    one, mask, shift = np.uint64(1), np.uint64(len(counts) - 1), cache_shift(len(counts))
+    for slot in chosen:
+        high, low, _ = pair_in(table, slot)
+        place = (low * multiplier) >> shift  # Unsigned: a signed one is tested for negative values.
+        while counts[place] and ((hosts[place, 1] ^ low) | (hosts[place, 0] ^ high)):
+            place = (place + one) & mask
         counts[place] += 1
         if counts[place] == 1:
             hosts[place, 0], hosts[place, 1] = high, low
