@@ -48,6 +48,7 @@ HELD = (BEGUN, IN_FORCE, ENDING)  # states in which something is in force, or ma
 CLOSED, EXPIRED, ENDED = "its alert is closed", "expired", "the run ends"
 FORBIDDEN, NOT_WANTED, BY_PERSON = "no act is allowed any more", "the destination only tries", "withdrawn by a person"
 RETIRED = "no run acts there any more"
+AGAIN = {CLOSED, ENDED, FORBIDDEN, NOT_WANTED, RETIRED}  # after which the same host may be acted against at once
 POLL = 1.0  # seconds between two looks at the ledger
 REPEAT = 60.0  # seconds after which acts in force are put in force again: a firewall or a router may have lost them
 HOLDING = 5.0  # seconds that a run waits for another one to give the ledger up
@@ -518,10 +519,10 @@ class Acting(Destination):
         if not is_end:
             self.counters.rows += 1
             done = Change(act, replace(act, state=IN_FORCE), "would act" if act.dry else "acted")
-        elif act.host in wanted:  # Only a new alert, or growth, leads to another act.
-            done = Change(act, replace(act, state=OVER), "would withdraw" if act.dry else "withdrawn", act.why)
         else:
-            done = Change(act, None, "would withdraw" if act.dry else "withdrawn", act.why)
+            stays = act.host in wanted and act.why not in AGAIN  # Only a new alert, or growth, leads to another act.
+            after = replace(act, state=OVER) if stays else None
+            done = Change(act, after, "would withdraw" if act.dry else "withdrawn", act.why)
         self._tell(self._ledger.change([done]))
 
     def _failed(self, act: Act, error: Exception) -> None:

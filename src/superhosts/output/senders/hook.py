@@ -31,10 +31,11 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict, cast
 
 from superhosts.core.text import printable
 from superhosts.output.acts import Act, Actor
+from superhosts.output.alerts.machine import AlertEvent
 from superhosts.output.records import ALERT, CLOSED, OPENED, Batch, Record
 from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, reason_of
 
@@ -165,7 +166,7 @@ class Call(TypedDict):
     family: int
     expires: str  # when it is withdrawn, at the latest
     why: str  # of unban
-    alert: Record  # as it was when the act began, with the fields of events
+    alert: AlertEvent  # as it was when the act began
 
 
 class Program(Actor):
@@ -202,7 +203,7 @@ class Program(Actor):
                 family=act.network.version,
                 expires=listed["expires"],
                 why=act.why if action == "unban" else "",
-                alert=act.record,
+                alert=cast(AlertEvent, act.record),
             )
             self._hook.call([action, act.host], json.dumps(call) + "\n", SUPERHOSTS_CONTRACT="1")
             return
