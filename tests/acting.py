@@ -1,7 +1,7 @@
 """Runs that act: processes that put in force what a test says is open, and that a test may kill at any moment.
 
-`python acting.py LEDGER ADDRESS…` reads lines of JSON: the hosts with open alerts, or the events of these. It prints
-what it says.
+`python acting.py LEDGER ADDRESS…` reads lines of JSON: the hosts with open alerts, or the events of these, each line
+with a SIGHUP. It prints what it says.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ def main(ledger: str, *addresses: str) -> None:
         events = [alert(each) if isinstance(each, str) else each for each in json.loads(line)]
         for each in opened:
             each.keep_open(lambda events=events: events)  # type: ignore[misc]
+            each.reopen()
     for each in opened:
         each.close()
 

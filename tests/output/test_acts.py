@@ -429,7 +429,7 @@ def test_a_killed_run_leaves_nothing_behind(tmp_path: Path) -> None:
     wait_for(lambda: listed.exists() and listed.read_text() == "198.51.100.3\n", "one is left")
     run.open()
     wait_for(lambda: listed.read_text() == "", "nothing is left")
-    assert held(ledger) == set()
+    wait_for(lambda: held(ledger) == set(), "the ledger is empty")
     run.end()
 
 
