@@ -282,11 +282,16 @@ class Actor(Sender):
 
 @dataclass
 class _Attempt:
-    """What failed, and when it is tried again."""
+    """What failed with a host, or in all of them (""), and when it is tried again."""
 
     pause: float = 1.0
     due: float = 0.0
     told: bool = False
+
+    def later(self) -> float:
+        self.due = time.monotonic() + self.pause
+        self.pause = min(2 * self.pause, REPEAT)
+        return self.due
 
 
 @dataclass
@@ -533,8 +538,7 @@ class Acting(Destination):
             self._tell(self._ledger.change([Change(act, replace(act, state=ENDING, why=why), "not acted", why)]))
             return
         attempt = self._attempts.setdefault(act.host, _Attempt())
-        attempt.due = time.monotonic() + attempt.pause
-        attempt.pause = min(2 * attempt.pause, 60.0)
+        attempt.later()
         if not attempt.told:
             attempt.told = True
             what, event = ("NOT WITHDRAWN", "not-withdrawn") if act.state == ENDING else ("NOT ACTED", "not-acted")
@@ -546,9 +550,10 @@ class Acting(Destination):
         try:
             if acts and self._actor.acts:
                 self._actor.put(acts)
+            self._attempts.pop("", None)
         except (TemporaryError, PermanentError, OSError) as error:
             self.counters.failures += 1
-            self._repeat_due = time.monotonic() + REPEAT
+            self._repeat_due = self._attempts.setdefault("", _Attempt()).later()
             trouble = f"{counted(len(acts), 'act')} NOT IN FORCE: {printable(reason_of(error))}"
             raise OutputError(trouble) from None
 
