@@ -323,7 +323,7 @@ class Acting(Destination):
         self._attempts: dict[str, _Attempt] = {}
         self._repeat_due = 0.0
         self._trouble = ""
-        self._held = 0
+        self._left = 0  # acts that are to be withdrawn before it ends
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._thread.start()
 
@@ -379,7 +379,7 @@ class Acting(Destination):
             self._actor.abort()
         self._wake()
         self._thread.join(1.0)
-        left = 0 if self._keeps_all else self._held
+        left = self._left if self._is_in_charge else 0
         self._ledger.owners[self.place].remove(self)
         self._ledger.close()
         self._actor.close()
@@ -392,20 +392,17 @@ class Acting(Destination):
         return super().status() | {"delivered": self.counters.rows}
 
     @property
-    def _is_owner(self) -> bool:
-        return self in self._ledger.owners[self.place][-1:]
-
-    @property
-    def _keeps_all(self) -> bool:
-        """Whether acts in force stay when it ends: they are to be kept, another one has them, or nothing is known."""
-        return self._actor.keeps or not self._is_owner or self._wanted.records is None
+    def _is_in_charge(self) -> bool:
+        """False if another destination has the same place, and as long as nobody has said what is wanted."""
+        return self in self._ledger.owners[self.place][-1:] and self._wanted.records is not None
 
     # From the thread of this destination.
 
     def _run(self) -> None:
         while not self._is_stopped:
+            is_ending = self._is_ending  # before the round, which then knows what is wanted at the end
             try:
-                if self._is_owner and self._wanted.records is not None:
+                if self._is_in_charge:
                     self._round(time.time())
                 trouble = ""
             except (OutputError, InputError) as error:
@@ -415,7 +412,7 @@ class Acting(Destination):
             if trouble and trouble != self._trouble:
                 self._say(Notice(f"{self.name}: NOT ACTED: {trouble}; retrying", "not-acted", WARNING))
             self._trouble = trouble
-            if self._is_ending and (self._keeps_all or not (self._held or trouble)):
+            if is_ending and not (self._is_in_charge and (self._left or trouble)):
                 return
             with self._changed:
                 self._changed.wait_for(
@@ -440,7 +437,7 @@ class Acting(Destination):
             if act.state in (BEGUN, ENDING) and self._attempts.get(act.host, _Attempt()).due <= time.monotonic():
                 self._do(act, wanted)
         states = [act.state for act in self._ledger.acts(self.place)]
-        self._held = sum(state in HELD for state in states)
+        self._left = sum(state == ENDING if self._actor.keeps else state in HELD for state in states)
         self.counters.waiting = sum(state in (BEGUN, ENDING) for state in states)
 
     def _plan(
