@@ -21,9 +21,9 @@ import json
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, TypedDict
@@ -70,15 +70,15 @@ CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, at R
 
 
 class ListedAct(TypedDict):
-    """An act, as `acts list --json` writes it."""
+    """An act, as `acts list --json` writes it: the fields of Act."""
 
-    place: str  # the destination, without its options
+    place: str
     host: str
-    state: str  # begun, in force, ending, over or refused
-    dry: bool  # nothing is done in fact
+    state: str
+    dry: bool
     since: str
     expires: str
-    why: str  # of what is ending, over or refused
+    why: str
     rule: str
     alert: str
 
@@ -96,10 +96,10 @@ class AuditLine(TypedDict):
 
 @dataclass(frozen=True)
 class Act:
-    place: str
+    place: str  # the destination, without its options
     host: str
-    state: str
-    dry: bool
+    state: str  # begun, in force, ending, over or refused
+    dry: bool  # nothing is done in fact
     since: float
     expires: float
     why: str  # it is ending, over or refused
@@ -114,18 +114,11 @@ class Act:
     def alert(self) -> str:
         return str(self.record.get("alert", ""))
 
-    def listed(self) -> ListedAct:
-        return ListedAct(
-            place=self.place,
-            host=self.host,
-            state=self.state,
-            dry=self.dry,
-            since=_iso(self.since),
-            expires=_iso(self.expires),
-            why=self.why,
-            rule=str(self.record.get("rule", "")),
-            alert=self.alert,
-        )
+    def listed(self) -> dict[str, Any]:
+        """Return the fields of a ListedAct."""
+        told = {name: value for name, value in vars(self).items() if name not in ("address", "record")}
+        times = {"since": _iso(self.since), "expires": _iso(self.expires)}
+        return told | times | {"rule": str(self.record.get("rule", "")), "alert": self.alert}
 
 
 def _iso(seconds: float) -> str:
@@ -222,19 +215,13 @@ class Ledger:
         done = []
         with self._database.transaction() as database:
             for each in changes:
-                before, after = each.before, each.after
-                key = () if before is None else (before.place, before.host, before.state)
-                values = () if after is None else (*list(vars(after).values())[:-1], json.dumps(after.record))
-                if before is None:
-                    cursor = database.execute("INSERT OR IGNORE INTO acts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
-                elif after is None:
-                    cursor = database.execute("DELETE FROM acts WHERE (place, host, state) = (?, ?, ?)", key)
-                else:
-                    names = ", ".join(f"{name} = ?" for name in vars(after))
-                    asked = f"UPDATE acts SET {names} WHERE (place, host, state) = (?, ?, ?)"
-                    cursor = database.execute(asked, (*values, *key))
-                if not cursor.rowcount:
-                    continue
+                if (before := each.before) is not None:
+                    asked = "DELETE FROM acts WHERE (place, host, state) = (?, ?, ?)"
+                    if not database.execute(asked, (before.place, before.host, before.state)).rowcount:
+                        continue
+                if (after := each.after) is not None:
+                    values = *list(vars(after).values())[:-1], json.dumps(after.record)
+                    database.execute("INSERT OR REPLACE INTO acts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
                 done.append(each)
                 if each.what:
                     act = each.act
@@ -294,14 +281,6 @@ class _Attempt:
         return self.due
 
 
-@dataclass
-class _Wanted:
-    """What the run has said last; None: nothing yet, so nothing is done and nothing is withdrawn."""
-
-    records: Mapping[str, Record] | None = None  # of hosts with open alerts
-    grown: set[str] = field(default_factory=set)  # hosts that may be acted against again
-
-
 class Acting(Destination):
     """Puts in force what the open alerts want, in a thread of its own, and withdraws everything else."""
 
@@ -317,7 +296,8 @@ class Acting(Destination):
         actor.holder = self._ledger.holder
         self._never = never_act()
         self._retired = retired
-        self._wanted = _Wanted({} if retired else None)
+        self._wanted: Mapping[str, Record] | None = {} if retired else None  # by hosts of open alerts; None: not told
+        self._grown: set[str] = set()  # hosts that may be acted against again
         self._changed = threading.Condition()
         self._is_woken = self._is_ending = self._is_stopped = False
         self._attempts: dict[str, _Attempt] = {}
@@ -337,14 +317,10 @@ class Acting(Destination):
             host = str(event.get("host"))
             if not found.get(host, {}).get("act"):  # of several alerts of a host, one that allows it counts
                 found[host] = {"site": self._options.site, **event}
-        with self._changed:
-            self._wanted.records = found
-        self._wake()
+        self._wake(wanted=found)
 
     def _write(self, report: Report) -> None:
-        with self._changed:
-            self._wanted.grown |= {str(row["host"]) for row in report.rows if row.get("event") == GROWN}
-        self._wake()
+        self._wake(grown={str(row["host"]) for row in report.rows if row.get("event") == GROWN})
 
     def reopen(self) -> None:
         """Try again at once, and put everything in force again: an operator may have mended something."""
@@ -352,8 +328,10 @@ class Acting(Destination):
         self._repeat_due = 0.0
         self._wake()
 
-    def _wake(self) -> None:
+    def _wake(self, wanted: Mapping[str, Record] | None = None, grown: Collection[str] = ()) -> None:
         with self._changed:
+            self._wanted = self._wanted if wanted is None else wanted
+            self._grown |= set(grown)
             self._is_woken = True
             self._changed.notify_all()
 
@@ -367,11 +345,10 @@ class Acting(Destination):
 
     def _finish(self) -> Notice | None:
         """Withdraw everything, unless it is to be kept, for as long as a run waits for its destinations."""
-        with self._changed:
-            if self._wanted.records is not None and not self._actor.keeps:
-                self._wanted.records = {}
-            self._is_ending = True
         self._attempts.clear()
+        if self._wanted is not None and not self._actor.keeps:
+            self._wanted = {}
+        self._is_ending = True
         self._wake()
         self._thread.join(self._options.time_left(self._options.wait if self.run.waits else LAST_MOMENT))
         self._is_stopped = True
@@ -394,7 +371,7 @@ class Acting(Destination):
     @property
     def _is_in_charge(self) -> bool:
         """False if another destination has the same place, and as long as nobody has said what is wanted."""
-        return self in self._ledger.owners[self.place][-1:] and self._wanted.records is not None
+        return self in self._ledger.owners[self.place][-1:] and self._wanted is not None
 
     # From the thread of this destination.
 
@@ -422,12 +399,12 @@ class Acting(Destination):
 
     def _round(self, now: float) -> None:
         with self._changed:
-            wanted, grown = self._wanted.records or {}, set(self._wanted.grown)
+            wanted, grown = self._wanted or {}, frozenset(self._grown)
         rows = {act.host: act for act in self._ledger.acts(self.place)}
         if changes := list(self._plan(rows, wanted, grown, now)):
             self._tell(self._ledger.change(changes))
         with self._changed:
-            self._wanted.grown -= grown
+            self._grown -= grown
         acts = self._ledger.acts(self.place)
         if self._repeat_due <= time.monotonic():
             self._repeat([act for act in acts if act.state == IN_FORCE and not act.dry])
@@ -441,7 +418,7 @@ class Acting(Destination):
         self.counters.waiting = sum(state in (BEGUN, ENDING) for state in states)
 
     def _plan(
-        self, rows: Mapping[str, Act], wanted: Mapping[str, Record], grown: set[str], now: float
+        self, rows: Mapping[str, Act], wanted: Mapping[str, Record], grown: Collection[str], now: float
     ) -> Iterator[Change]:
         """Yield what is to change: what ends first, so that there is room for what begins."""
         taken = sum(act.state in HELD for act in rows.values())

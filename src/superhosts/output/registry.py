@@ -11,13 +11,14 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from superhosts.core.files import exposure_warning
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
 from superhosts.output.acts import Acting, Actor, Ledger
@@ -222,14 +223,16 @@ def withdraw_left_behind(delivery: DeliveryOptions, opened: Iterable[Destination
     """Return destinations that withdraw what the ledger has of those that no run names any more."""
     if delivery.ledger is None or not delivery.ledger.exists():
         return []
-    ledger = Ledger.held(delivery.ledger)
-    try:
-        used = {each.place for each in opened if isinstance(each, Acting)}
+    used = {each.place for each in opened if isinstance(each, Acting)}
+    with closing(Ledger.held(delivery.ledger)) as ledger:
         left = {act.place: act.address for act in ledger.acts() if act.place not in used}
-        actors = [open_actor(address) for address in left.values()]
-        return [Acting(each, RUN_THAT_ENDS, delivery, retired=True) for each in actors]
-    finally:
-        ledger.close()
+        found: list[Destination] = []
+        for address in left.values():
+            try:
+                found.append(Acting(open_actor(address), RUN_THAT_ENDS, delivery, retired=True))
+            except UsageError as error:  # Its program is not there any more.
+                delivery.say(Notice(f"acts are NOT WITHDRAWN: {error}", "not-withdrawn", WARNING))
+        return found
 
 
 def tell_left_behind(delivery: DeliveryOptions, opened: Iterable[Destination]) -> None:

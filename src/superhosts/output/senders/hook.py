@@ -31,7 +31,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypedDict, cast
+from typing import Any, ClassVar, Literal, TypedDict
 
 from superhosts.core.text import printable
 from superhosts.output.acts import Act, Actor
@@ -195,16 +195,9 @@ class Program(Actor):
 
     def _call(self, act: Act, action: Literal["ban", "unban"]) -> None:
         if not self._is_foreign:
-            listed = act.listed()
-            call = Call(
-                contract=1,
-                action=action,
-                host=act.host,
-                family=act.network.version,
-                expires=listed["expires"],
-                why=act.why if action == "unban" else "",
-                alert=cast(AlertEvent, act.record),
-            )
+            about = {"host": act.host, "family": act.network.version, "expires": act.listed()["expires"]}
+            why = act.why if action == "unban" else ""
+            call = {"contract": 1, "action": action, **about, "why": why, "alert": act.record}
             self._hook.call([action, act.host], json.dumps(call) + "\n", SUPERHOSTS_CONTRACT="1")
             return
         if act.network.num_addresses > 1:
@@ -213,8 +206,8 @@ class Program(Actor):
             raise PermanentError("FastNetMon's scripts know addresses, no prefixes")
         way = str(act.record.get("direction") or "any")
         incoming = way == "in" or way.endswith("-in")  # Peers have come to the host.
-        about = (str(act.network.network_address), "incoming" if incoming else "outgoing", _number(act.record), action)
-        self._hook.call(list(map(str, about)), _details(act) if action == "ban" else "")
+        values = (str(act.network.network_address), "incoming" if incoming else "outgoing", _number(act.record), action)
+        self._hook.call(list(map(str, values)), _details(act) if action == "ban" else "")
 
 
 def _details(act: Act) -> str:
