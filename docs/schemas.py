@@ -17,9 +17,11 @@ from superhosts.cli import COMMANDS
 from superhosts.cli._config import COMMANDS as CONFIGURED
 from superhosts.cli._config import NEVER, RULES
 from superhosts.cli._program import Command
+from superhosts.output.acts import AuditLine, ListedAct
 from superhosts.output.alerts.machine import AlertEvent, ListedAlert
 from superhosts.output.alerts.rules import Hours, Rule
 from superhosts.output.schema import Row
+from superhosts.output.senders.hook import Call
 from superhosts.ui.answers import ANSWERS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -31,6 +33,7 @@ def schemas() -> dict[str, str]:
 
     made = {"config.schema": config_schema()}
     types = {"row": Row, "alert": AlertEvent, "listed-alert": ListedAlert}
+    types |= {"listed-act": ListedAct, "audit-line": AuditLine, "exec-call": Call}
     types |= {f"api-{name}": kind for name, kind in ANSWERS.items()}
     made |= {name: schema(kind) for name, kind in types.items()}
     return {f"{name}.json": json.dumps({"$schema": DIALECT, **each}, indent=1) + "\n" for name, each in made.items()}

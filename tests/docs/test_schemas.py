@@ -12,23 +12,28 @@ from typing import Any
 import pytest
 
 import superhosts as sh
+from acting import ENDLESS, options
 from cli.test_hosts import NOON, save
 from commands import Run
 from dashboards import LENGTH, Shown, serving
 from output.alerts.test_alerts import row, window
 from output.alerts.test_life import SCANNER, windows
+from output.test_senders import make_hook
 from places import DOCS, load_module
 from sketch.evidence.test_runs import traffic, write
 from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.fleet.report import HubReport, Reporter
+from superhosts.output.acts import Act, Change, Ledger
 from superhosts.output.alerts.machine import AlertMachine, Policy
-from superhosts.output.alerts.rules import Rule
+from superhosts.output.alerts.rules import Rule, never_act
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.records import batches_of, make_record
+from superhosts.output.registry import open_destination
 from superhosts.output.report import Report, Row
 from superhosts.ui.web.app import GET_ROUTES, POST_ROUTES
 from ui.web.test_web_server import ask
+from waiting import wait_for
 
 FOLDER = DOCS / "reference" / "schemas"
 HOST = "10.2.7.66"
@@ -117,6 +122,34 @@ def test_alerts_that_are_listed(run: Run, tmp_path: Path) -> None:
         assert {bool(each.get(name)) for each in found[1]} == {True, False}, name
     for each in (*found[0], *found[1], *found[2]):
         check("listed-alert", each)
+
+
+def test_acts_as_commands_list_them_and_programs_get_them(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("jsonschema")
+    said = tmp_path / "said"
+    rule = Rule(name="scan", side="outer", threshold=100)
+    machine = AlertMachine(Policy([rule], never_act=never_act()))
+    now = time.time_ns()
+    machine.take(Window(now - 10**9, now), [row("203.0.113.9", 500, side="outer")])
+    hook = make_hook(tmp_path, f"cat >> {said}")
+    acting = open_destination(f"{hook}?contract=1&act=true", ENDLESS, options(tmp_path / "alerts.acts.sqlite"))
+    acting.keep_open(machine.open_events)
+    wait_for(said.exists, "it acts")
+    acting.close()
+    calls = [json.loads(line) for line in said.read_text().splitlines()]
+    assert [call["action"] for call in calls] == ["ban", "unban"]
+    for call in calls:
+        check("exec-call", call)
+    ledger = Ledger(tmp_path / "alerts.acts.sqlite")
+    about = ("203.0.113.9", "in force", False, 1.0, 2.0, "", hook, machine.open_events()[0])
+    ledger.change([Change(None, Act("exec:/bin/true", *about))])
+    ledger.close()
+    for listed in run("acts", "list", tmp_path / "alerts.sqlite", "--json").rows:
+        check("listed-act", listed)
+    lines = run("acts", "list", tmp_path / "alerts.sqlite", "--audit", "--json").rows
+    assert [line["what"] for line in lines] == ["acted", "withdrawn"]
+    for line in lines:
+        check("audit-line", line)
 
 
 def test_answers_of_the_dashboard(tmp_path: Path) -> None:

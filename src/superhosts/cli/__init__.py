@@ -34,7 +34,7 @@ FAMILIES = {  # the files of `usage/`, and the commands, or groups of them, whos
     "sketches": ("hosts", "report", "web", "explain", "merge"),
     "lab": ("plan", "calibrate", "compare", "synth", "demo", "bench"),
     "fleet": ("edge", "hub", "site", "backup", "batch"),
-    "setup": ("key", "alerts", "config", "doctor"),
+    "setup": ("key", "alerts", "acts", "config", "doctor"),
 }
 HELP = {  # in the order of the help: the first line of the help of each; its class in `usage/` has the rest
     "scan": "Find the super hosts of captures and tables: hosts that talk to many distinct peers within a window.",
@@ -70,6 +70,8 @@ HELP = {  # in the order of the help: the first line of the help of each; its cl
     "window.",
     "alerts learn": "Learn from saved sketches how many peers hosts usually have in each hour of the week.",
     "alerts export": "Write all alerts, open and closed, as JSON Lines.",
+    "acts list": "List what is in force against hosts, or with --audit everything that was done.",
+    "acts withdraw": "Withdraw what is in force against a host, or against all.",
     "config init": "Write a configuration file to begin with: every option with its help, commented out.",
     "config check": "Check a configuration file: every key, every value and every rule, for all commands.",
     "config show": "Show the value that each option of a command has with a file, and where it comes from.",
@@ -90,6 +92,8 @@ COMMANDS = {words: _entry(words) for words in HELP}
 GROUPS = {  # commands of two words, by the first
     "alerts": "Look at the alerts that a run keeps (--alerts FILE), acknowledge them, and mute hosts.\n\n"
     "Example: superhosts alerts list alerts.sqlite\n",
+    "acts": "Look at what a run does against hosts (--alert-to nft:… and others), and withdraw it.\n\n"
+    "Example: superhosts acts list alerts.acts.sqlite\n",
     "config": "Write, check and show the configuration file of scan, watch, edge and hub.\n\n"
     "Example: superhosts config check superhosts.toml\n",
     "site": "Enroll, rotate, revoke and list the sites of a hub.\n\nExample: superhosts site enroll ams\n",

@@ -24,13 +24,14 @@ from superhosts.core.prefixes import parse_networks
 from superhosts.core.results import Selection
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
+from superhosts.output.acts import ledger_beside
 from superhosts.output.alerts.machine import ALERT_COLUMNS, LOCAL, Policy
 from superhosts.output.alerts.rules import LAST, WEEK, AllowList, Rule, never_act, rules_of
 from superhosts.output.alerts.store import AlertDesk, AlertStore
 from superhosts.output.console import tell
 from superhosts.output.delivery import DeliveryOptions
 from superhosts.output.destination import Destination, Destinations, RunKind
-from superhosts.output.registry import OutputOptions, open_each, tell_left_behind
+from superhosts.output.registry import ALERT_TO, OutputOptions, open_each, tell_left_behind, withdraw_left_behind
 from superhosts.pipeline.settings import Settings
 
 TIMES_USUAL = 3.0  # of --baseline week, without a rule
@@ -120,8 +121,9 @@ def check_threshold(policy: Policy, selection: Selection) -> None:
         raise UsageError(f"--threshold {selection.threshold:g}: {starts}; {way}")
 
 
-def _receivers(addresses: Sequence[str], delivery: DeliveryOptions) -> OutputOptions:
-    return OutputOptions(outputs=addresses, delivery=delivery, option="--alert-to")
+def _receivers(addresses: Sequence[str], delivery: DeliveryOptions, alerts: Path) -> OutputOptions:
+    delivery = replace(delivery, ledger=ledger_beside(alerts))
+    return OutputOptions(outputs=addresses, delivery=delivery, option=ALERT_TO)
 
 
 def open_desk(
@@ -132,7 +134,9 @@ def open_desk(
         if options.alert_to:
             raise UsageError("--alert-to needs --alerts FILE, which keeps the alerts")
         return None
-    receivers = open_each(_receivers(options.alert_to, delivery), ALERTS._replace(waits=ends))
+    asked = _receivers(options.alert_to, delivery, options.alerts)
+    receivers = open_each(asked, ALERTS._replace(waits=ends))
+    receivers += withdraw_left_behind(asked.delivery, receivers)
     if not quiet:
         tell_rules(policy)
     desk = AlertDesk(AlertStore(options.alerts), policy, receivers, tell)
@@ -189,7 +193,7 @@ def exchange(
         rows = _opened(undo, asked, kind, outputs.each())
         receivers: list[Destination] = []
         if desk is not None:
-            receivers = _opened(undo, _receivers(alert_to, asked.delivery), ALERTS, desk.receivers())
+            receivers = _opened(undo, _receivers(alert_to, asked.delivery, desk.path), ALERTS, desk.receivers())
         undo.pop_all()
     tell_left_behind(asked.delivery, [*rows, *receivers])
     left = outputs.exchange(rows)

@@ -46,7 +46,7 @@ from superhosts.output.alerts.rules import Rule, rules_of
 from superhosts.output.console import say, say_error
 from superhosts.output.destination import ENDLESS, RUN_THAT_ENDS
 from superhosts.output.names import Annotator
-from superhosts.output.registry import OutputOptions, check_addresses
+from superhosts.output.registry import ALERT_TO, OutputOptions, check_addresses
 from superhosts.sources.livecapture import DLT_RAW, MOST_SNAP, MissingLibraryError, compile_filter
 
 HEAD = """\
@@ -284,7 +284,7 @@ def check_together(command: str, options: Any, config: Config) -> None:
         if options.filter is not None:
             with suppress(MissingLibraryError):
                 compile_filter(options.filter, DLT_RAW, MOST_SNAP)
-    check_addresses(OutputOptions(outputs=options.alert_to, option="--alert-to"), ENDLESS)
+    check_addresses(OutputOptions(outputs=options.alert_to, option=ALERT_TO), ENDLESS)
     policy = policy_of(options, config, settings.inner, threshold=settings.threshold)
     if wants_alerts(options) and command != "hub":
         for_alerts(settings, policy)

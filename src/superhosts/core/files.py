@@ -153,17 +153,24 @@ def hold_folder(folder: Path) -> IO[str]:
         found = folder.stat()
         if is_plain(folder / ".lock") and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
             folder.chmod(0o700)
-        file = _open_lock(folder / ".lock")
+        file = hold_file(folder / ".lock")
     except OSError as error:
         raise OutputError(f"{error.filename or folder}: cannot be used: {error.strerror}") from None
+    if file is None:
+        raise UsageError(f"{folder}: another process is using this folder; give each process its own")
+    return file
+
+
+def hold_file(path: Path) -> IO[str] | None:
+    """Lock a file, made if missing, against other processes until it is closed; None: another one has locked it."""
+    file = _open_lock(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        file.close()
         if error.errno in (errno.EAGAIN, errno.EACCES):
-            raise UsageError(f"{folder}: another process is using this folder; give each process its own") from None
-        return _open_lock(folder / ".lock")  # Some network mounts do not support locks.
-    return file
+            file.close()
+            return None
+    return file  # Some network mounts do not support locks.
 
 
 def _open_lock(path: Path) -> IO[str]:

@@ -62,6 +62,7 @@ class DeliveryOptions:
     wait: float = 30.0  # seconds that a run waits for its queues at its end
     site: str = ""  # which installation sends
     say: Callable[[str], None] = lambda _text: None
+    ledger: Path | None = None  # of destinations that act; None: none may
     once: bool = False  # a report that is handed in again, after a restart too, is not written to a file again
     first_pause: float = 1.0  # seconds between two attempts
     last_pause: float = 60.0

@@ -11,15 +11,17 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from superhosts.core.files import exposure_warning
+from superhosts.core.notices import WARNING, Notice
 from superhosts.core.text import counted
 from superhosts.errors import OutputError, UsageError
+from superhosts.output.acts import Acting, Actor, Ledger
 from superhosts.output.delivery import Delivery, DeliveryOptions, left_behind
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, Destinations, RunKind
 from superhosts.output.files import AppendedFile, ParquetFolder, PatientFile, ReplacedFile
@@ -40,10 +42,13 @@ SENDERS = {
     "alertmanager+http": "alertmanager:Alertmanager",
     "alertmanager+https": "alertmanager:Alertmanager",
     "apprise": "apprise:Apprise",
+    "bgp": "bgp:Bgp",
     "exec": "hook:Hook",
     "kafka": "kafka:Kafka",
+    "list": "firewall:ListFile",
     "nats": "nats:Nats",
     "nats+tls": "nats:Nats",
+    "nft": "firewall:Nft",
     "smtp": "mail:Mail",
     "smtps": "mail:Mail",
     "syslog": "syslog:Syslog",
@@ -52,7 +57,8 @@ SENDERS = {
     "webhook+http": "webhook:Webhook",
     "webhook+https": "webhook:Webhook",
 }
-WITHOUT_SLASHES = ("apprise", "exec")  # a name or a path follows the colon
+ALERT_TO = "--alert-to"  # the option of destinations of alerts, which alone may act
+WITHOUT_SLASHES = ("apprise", "bgp", "exec", "list", "nft")  # a name or a path follows the colon
 
 
 def load_sender(scheme: str) -> type[Sender]:
@@ -109,6 +115,8 @@ def open_destination(
     delivery = delivery or DeliveryOptions()
     if issubclass(kind, Sender):
         sender = kind.open(address, private=private)
+        if isinstance(sender, Actor):
+            return Acting(sender, run, delivery)
         for warning in sender.address.warnings():
             delivery.say(warning)
         return Delivery(sender, run, delivery)
@@ -122,7 +130,10 @@ def check_addresses(options: OutputOptions, run: RunKind) -> None:
         for wanted in wanted_addresses(options.addresses):
             kind = find_kind(wanted.text, run)
             if issubclass(kind, Sender):
-                kind.open(wanted.text, private=wanted.private).close()
+                sender = kind.open(wanted.text, private=wanted.private)
+                if isinstance(sender, Actor) and options.option != ALERT_TO:
+                    raise sender.address.error(f"acts follow alerts; give it with {ALERT_TO}")
+                sender.close()
 
 
 def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
@@ -190,7 +201,9 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
                 opened.append(open_destination(wanted.text, run, delivery, private=wanted.private))
                 opened[-1].opened_as = wanted
                 names[opened[-1].name] += 1
-                if (number := names[opened[-1].name]) > 1:
+                if (number := names[opened[-1].name]) > 1 and isinstance(opened[-1], Acting):
+                    raise UsageError(f"{opened[-1].name}: given twice")
+                if number > 1:
                     opened[-1].name += f" ({number})"
     except BaseException:
         for destination in opened:
@@ -198,6 +211,29 @@ def open_each(options: OutputOptions, run: RunKind, before: Iterable[Destination
                 destination.abandon()
         raise
     return opened
+
+
+def open_actor(address: str) -> Actor:
+    """Return what acts at an address that was taken from a ledger."""
+    opened = load_sender(address.partition(":")[0]).open(address, private=True)
+    assert isinstance(opened, Actor)
+    return opened
+
+
+def withdraw_left_behind(delivery: DeliveryOptions, opened: Iterable[Destination]) -> list[Destination]:
+    """Return destinations that withdraw what the ledger has of those that no run names any more."""
+    if delivery.ledger is None or not delivery.ledger.exists():
+        return []
+    used = {each.place for each in opened if isinstance(each, Acting)}
+    with closing(Ledger.held(delivery.ledger)) as ledger:
+        left = {act.place: act.address for act in ledger.acts() if act.place not in used}
+        found: list[Destination] = []
+        for address in left.values():
+            try:
+                found.append(Acting(open_actor(address), RUN_THAT_ENDS, delivery, retired=True))
+            except UsageError as error:  # Its program is not there any more.
+                delivery.say(Notice(f"acts are NOT WITHDRAWN: {error}", "not-withdrawn", WARNING))
+        return found
 
 
 def tell_left_behind(delivery: DeliveryOptions, opened: Iterable[Destination]) -> None:

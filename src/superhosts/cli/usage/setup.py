@@ -1,4 +1,4 @@
-"""Options of the commands that set up and check: `key …`, `alerts …`, `config …` and `doctor`."""
+"""Options of the commands that set up and check: `key …`, `alerts …`, `acts …`, `config …` and `doctor`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from superhosts.cli._declaration import Options, arg, flag, opt
 from superhosts.cli._values import one_of
 
 ALERTS_FILE = arg("FILE").about("The file in which a run keeps its alerts.")
+LEDGER = arg("LEDGER").about("The ledger of a run's acts, or the file of its alerts, beside which it is.")
 ALERTS_RULE = opt("NAME").about("Only this rule.")
 KEEP_FROM = 819.0
 CONFIG_FILE = arg("FILE").about("The configuration file.")
@@ -143,6 +144,33 @@ class AlertsExport(Options):
     """
 
     file: Path = ALERTS_FILE
+
+
+class ActsList(Options):
+    """
+    Examples:
+        superhosts acts list alerts.acts.sqlite
+        superhosts acts list alerts.acts.sqlite --audit --json
+    """
+
+    file: Path = LEDGER
+    all: bool = flag().about("Also acts that are over or were refused while their alert is open.")
+    audit: bool = flag().about("Everything that was done, the oldest first.")
+    json: bool = common.JSON
+
+
+class ActsWithdraw(Options):
+    """A run that goes on withdraws them and does not act against these hosts again until a new alert. Without a run
+    this command withdraws them itself.
+
+    Examples:
+        superhosts acts withdraw alerts.acts.sqlite 203.0.113.66
+        superhosts acts withdraw alerts.acts.sqlite --all
+    """
+
+    file: Path = LEDGER
+    host: str | None = arg("HOST", None).about("An address, or a prefix of hosts.")
+    all: bool = flag().about("Everything that is in force.")
 
 
 class ConfigInit(Options):

@@ -619,7 +619,7 @@ class AlertMachine:
         return alert.event(CLOSED, act=undo)
 
     def open_events(self) -> list[Event]:
-        return [alert.event(OPEN, act=alert.act) for alert in self.alerts.values()]
+        return [alert.event(OPEN, act=alert.act and self._may_act(alert)) for alert in self.alerts.values()]
 
     def _may_act(self, alert: Alert) -> bool:
         network = network_of(alert.host)

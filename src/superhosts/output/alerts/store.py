@@ -382,6 +382,7 @@ class AlertDesk(Destination):
         self, store: AlertStore, policy: Policy, receivers: Sequence[Destination], say: Callable[[str], None]
     ) -> None:
         super().__init__(f"alerts:{store.path}")
+        self.path = store.path
         self._store, self._receivers, self._say = store, receivers, say
         self._machine = store.machine(policy)
         self._trouble = ""
@@ -417,6 +418,8 @@ class AlertDesk(Destination):
 
     def exchange(self, receivers: Sequence[Destination]) -> list[Destination]:
         left = [each for each in self._receivers if each not in receivers]
+        for each in left:
+            each.keep_open(tuple)  # Nothing is wanted of it any more.
         self._receivers = list(receivers)
         self._keep_open()
         return left

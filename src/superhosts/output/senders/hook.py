@@ -12,6 +12,14 @@ The record is one line of JSON on standard input. No shell is involved. The prog
 which is killed at the time limit (`timeout`, 10 seconds), and when the program has ended. Exit status 0 means done, 75
 (EX_TEMPFAIL) to try again later; with any other the record counts as refused. Variables of the environment that begin
 with SUPERHOSTS_ may hold keys and are removed.
+
+With `contract` the program acts, with the manners of `acts.py`: it is called when an act is put in force and when it is
+withdrawn, perhaps more than once, and `unban` perhaps without `ban`.
+
+* `contract=1`: arguments ACTION (`ban` or `unban`) and HOST; SUPERHOSTS_CONTRACT=1 in the environment; on standard
+  input a line of JSON, a `Call`.
+* `contract=fastnetmon`: ADDRESS, `incoming` or `outgoing`, NUMBER, `ban` or `unban`, as FastNetMon calls its scripts.
+  Standard input has text about the host with `ban`, and nothing with `unban`.
 """
 
 from __future__ import annotations
@@ -21,10 +29,13 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypedDict
 
 from superhosts.core.text import printable
+from superhosts.output.acts import Act, Actor
+from superhosts.output.alerts.machine import AlertEvent
 from superhosts.output.records import ALERT, CLOSED, OPENED, Batch, Record
 from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, reason_of
 
@@ -34,7 +45,18 @@ DIRECTIONS = {"in": "incoming", "out": "outgoing"}
 
 
 class Hook(Sender):
-    options: ClassVar[tuple[str, ...]] = ("timeout", "action", "events")
+    options: ClassVar[tuple[str, ...]] = ("timeout", "action", "events", "contract", *Actor.manners)
+
+    @classmethod
+    def open(cls, text: str, *, private: bool = False) -> Sender:
+        opened = super().open(text, private=private)
+        given = opened.address.options
+        if "contract" in given:
+            return Program(opened.address)
+        for name in Actor.manners:
+            if name in given:
+                raise opened.address.error(f"{name} needs contract=1 or contract=fastnetmon: otherwise nothing acts")
+        return opened
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -77,14 +99,16 @@ class Hook(Sender):
         return str(event) if self._all else ""
 
     def _call(self, record: Record, action: str) -> None:
-        peers = record.get("peers")
-        number = record.get("peers_low") if peers is None else peers
         way = str(record.get("direction") or "any")
-        values = (record.get("host", ""), DIRECTIONS.get(way, way), number or 0, action)
-        child = self._start([self._program, *map(str, values)])
+        values = (record.get("host", ""), DIRECTIONS.get(way, way), _number(record), action)
+        self.call(list(map(str, values)), json.dumps(record) + "\n")
+
+    def call(self, values: list[str], text: str, **environment: str) -> None:
+        """Call the program with arguments, and with text on its standard input."""
+        child = self._start([self._program, *values], environment)
         said = b""
         try:
-            _, said = child.communicate(json.dumps(record).encode() + b"\n", self._timeout)
+            _, said = child.communicate(text.encode(), self._timeout)
         except subprocess.TimeoutExpired:
             if child.poll() is None:
                 text = f"the program took longer than {self._timeout:g} s and was killed"
@@ -109,8 +133,8 @@ class Hook(Sender):
             raise TemporaryError(text)
         raise PermanentError(text)
 
-    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SUPERHOSTS_")}
+    def _start(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SUPERHOSTS_")} | environment
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
         try:
             self._child = subprocess.Popen(command, env=kept, start_new_session=True, cwd="/", **pipes)
@@ -126,3 +150,67 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(PermissionError):
         child.kill()
+
+
+def _number(record: Record) -> int:
+    peers = record.get("peers")
+    return int((record.get("peers_low") if peers is None else peers) or 0)
+
+
+class Call(TypedDict):
+    """What a program gets on standard input with contract=1."""
+
+    contract: Literal[1]
+    action: Literal["ban", "unban"]
+    host: str  # an address or a prefix
+    family: int
+    expires: str  # when it is withdrawn, at the latest
+    why: str  # of unban
+    alert: AlertEvent  # as it was when the act began
+
+
+class Program(Actor):
+    """A program that acts, and that may be called again for what it has done already."""
+
+    options: ClassVar[tuple[str, ...]] = Hook.options
+    repeats = False
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self._hook = Hook(address)
+        self._is_foreign = address.choice("contract", ("1", "fastnetmon"), "1") == "fastnetmon"
+        for name in ("action", "events"):
+            if name in address.options:
+                raise address.error(f"{name} is for a program without contract")
+
+    def put(self, acts: Sequence[Act]) -> None:
+        for act in acts:
+            self._call(act, "ban")
+
+    def withdraw(self, act: Act) -> None:
+        self._call(act, "unban")
+
+    def abort(self) -> None:
+        self._hook.abort()
+
+    def _call(self, act: Act, action: Literal["ban", "unban"]) -> None:
+        if not self._is_foreign:
+            about = {"host": act.host, "family": act.network.version, "expires": act.listed()["expires"]}
+            why = act.why if action == "unban" else ""
+            call = {"contract": 1, "action": action, **about, "why": why, "alert": act.record}
+            self._hook.call([action, act.host], json.dumps(call) + "\n", SUPERHOSTS_CONTRACT="1")
+            return
+        if act.network.num_addresses > 1:
+            if action == "unban":
+                return  # nothing was banned
+            raise PermanentError("FastNetMon's scripts know addresses, no prefixes")
+        way = str(act.record.get("direction") or "any")
+        incoming = way == "in" or way.endswith("-in")  # Peers have come to the host.
+        values = (str(act.network.network_address), "incoming" if incoming else "outgoing", _number(act.record), action)
+        self._hook.call(list(map(str, values)), _details(act) if action == "ban" else "")
+
+
+def _details(act: Act) -> str:
+    """Return what is known of a host as lines of text."""
+    shown = {name: value for name, value in act.record.items() if isinstance(value, str | int | float) and value != ""}
+    return "".join(f"{name}: {printable(value)}\n" for name, value in {"IP": act.host, **shown}.items())
