@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SECTIONS = ("", "ask", "sites", "alerts", "sketch", "host/10.2.7.66")
+SECTIONS = ("", "ask", "sites", "alerts", "accuracy", "host/10.2.7.66")
 MARKUP = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 
 
@@ -328,7 +328,14 @@ def test_one_host(visit: Visit, shown: Shown) -> None:
     text = page.inner_text("main")
     assert "Looks like: horizontal scan" in text
     assert KNOWN["10.2.7.66"][2] in text
-    assert "tcp/445 95 %" in text
+    ports = page.locator("section:has(h2:text-is('Ports')) li").all_inner_texts()
+    assert [each.split() for each in ports][0] == ["tcp/445", "95", "%"]
+    networks = page.locator("section:has(h2:text-is('Networks of peers')) li")
+    assert networks.count() == 6
+    assert page.locator(".heat rect").count() == 256
+    assert "Sampled peers in 204 /8s of the 256 in 0.0.0.0/0." in text
+    assert page.locator(".peers li").count() == 6
+    assert "opened" in page.inner_text(".history")
     assert "Alerts of this host" in text
     assert page.locator("canvas").count() == 1
     assert page.locator("section:has(caption:text('All windows')) tbody tr").count() == 10
@@ -440,7 +447,7 @@ def test_a_late_answer_does_not_show_another_time(visit: Visit, shown: Shown) ->
     page.wait_for_selector("text=All windows")
     answers = [slow, lambda *given: {**host(*given), "name": "of the second question"}]
     shown.view.host = lambda *given: answers.pop(0)(*given)
-    page.get_by_role("button", name="Last week").click()
+    page.get_by_role("button", name="7 d").click()
     assert slow.asked.wait(60)
     page.get_by_role("button", name="All", exact=True).click()
     page.wait_for_selector("text=of the second question")
@@ -583,6 +590,8 @@ def test_a_page_that_stays_open_keeps_as_many_windows_as_the_server(browser: Bro
         view.board.write(report(number, [row("10.0.0.1", 2000, number)]))
     with showing(browser, view) as visit:
         page = visit.open()
+        page.wait_for_selector('.plot[aria-label^="Super hosts in 288 windows: between 1 and 1"]')  # a day
+        page.get_by_role("button", name="All", exact=True).click()
         page.wait_for_selector('.plot[aria-label^="Super hosts in 2,016 windows: between 1 and 1"]')
         page.wait_for_selector(".link.up")
         view.board.write(report(MOST_WINDOWS, [row("10.0.0.1", 2000, 1), row("10.0.0.2", 2000, 1)]))
@@ -591,13 +600,14 @@ def test_a_page_that_stays_open_keeps_as_many_windows_as_the_server(browser: Bro
         assert label.startswith("Super hosts in 2,016 windows")
 
 
-def test_sites_and_sketch(visit: Visit) -> None:
+def test_sites_and_accuracy(visit: Visit) -> None:
     page = visit.open("sites")
     page.wait_for_selector("text=2 of 3 sites in the newest window; missing: nyc.")
     assert "12 sketches, 31 MiB" in page.inner_text("table")
-    page = visit.open("sketch")
+    page = visit.open("accuracy")
+    page.wait_for_selector("h1:text-is('Accuracy')")
     page.wait_for_selector("text=Estimated from bits, of which 31 % are set")
-    assert "Counted exactly: 48K distinct pairs" in page.inner_text("main")
+    assert "Counted exactly: 48,000 distinct pairs" in page.inner_text("main")
     assert "is known to within ± 3.0 %" in page.inner_text("main")
 
 

@@ -137,7 +137,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 CLOSE = {"Connection": "close"}
-GET_ROUTES = ("summary", "windows", "window", "host", "ask", "sites", "alerts", "sketch")
+GET_ROUTES = ("summary", "windows", "window", "trends", "host", "ask", "sites", "alerts", "sketch")
 POST_ROUTES = ("mute", "unmute")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
