@@ -173,7 +173,7 @@ async def picture(*keys: str, size: tuple[int, int]) -> str:
         return app.export_screenshot(title="superhosts top")
 
 
-SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
+SIZES = {"80x24": (80, 24), "120x40": (120, 40), "160x50": (160, 50)}
 PICTURES: dict[str, tuple[str, ...]] = {
     "hosts": (),
     "host": ("enter",),

@@ -329,7 +329,7 @@ def test_one_host(visit: Visit, shown: Shown) -> None:
     assert "Looks like: horizontal scan" in text
     assert KNOWN["10.2.7.66"][2] in text
     ports = page.locator("section:has(h2:text-is('Ports')) li").all_inner_texts()
-    assert [each.split() for each in ports][0] == ["tcp/445", "95", "%"]
+    assert ports[0].split() == ["tcp/445", "95", "%"]
     networks = page.locator("section:has(h2:text-is('Networks of peers')) li")
     assert networks.count() == 6
     assert page.locator(".heat rect").count() == 256

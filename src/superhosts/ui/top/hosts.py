@@ -1,8 +1,9 @@
 """The table of hosts: rows that are safe to show, in some order, those that a filter leaves, and the line of each.
 
 Names, labels and addresses come from traffic and from other machines. They are made printable here, once. An address is
-never cut while there is room for it and its number. When a terminal is narrow, intervals become short first, and then
-columns go in this order: sites, names, patterns, intervals, bars, and last the numbers.
+never cut while there is room for it and its number. When a terminal is narrow, intervals become short first, bars go if
+names have room without them, and then columns go in this order: sites, names, patterns, intervals, bars, and last the
+numbers.
 """
 
 from __future__ import annotations
@@ -159,6 +160,10 @@ def lay_out(rows: Sequence[HostRow], width: int, before: Layout = NO_LAYOUT) -> 
     for name in reversed(WORTH):
         if _total(least) > width:
             least.pop(name, None)
+    if (missing := min(needed.get("name", 0), WIDE_NAME) - least.get("name", WIDE_NAME)) > 0:
+        left = width - _total(least)
+        if left < missing <= left + least.get("bar", -GAP) + GAP:  # A name says more than a bar beside its number.
+            least.pop("bar")
     for name, widest in GROWTH:
         if name in least:
             wanted = widest if name == "bar" else min(needed[name], widest)

@@ -7,9 +7,9 @@ import { HostTable } from "./hosttable.js";
 import { secondsOf, zone } from "./zone.js";
 
 const SPANS = [
-  ["The last hour", 3600],
-  ["The last day", 86400],
-  ["The last week", 7 * 86400],
+  ["The newest hour", 3600],
+  ["The newest day", 86400],
+  ["The newest week", 7 * 86400],
   ["All that is kept", null],
   ["From – to", "custom"],
 ];

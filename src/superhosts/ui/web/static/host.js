@@ -75,7 +75,7 @@ export class HostPage {
   // A long question is not asked again by itself.
   async changed(signal) {
     if (this.took < QUICK) await this.refresh(signal);
-    else show(this.notes, h("p", { class: "notice" }, "A new window is there. ", h("button", { type: "button", onclick: this.context.restart }, "Ask again")));
+    else show(this.notes, h("p", { class: "notice" }, "New data has come in. ", h("button", { type: "button", onclick: this.context.restart }, "Ask again")));
   }
 
   async refresh(signal) {

@@ -58,7 +58,7 @@ export class HostTable {
       spellcheck: "false",
       oninput: () => this.filter(this.search.value),
     });
-    this.more = h("button", { type: "button", class: "more", onclick: () => this.showMore() });
+    this.more = h("button", { type: "button", class: "more", hidden: true, onclick: () => this.showMore() });
     this.columns = h("div", { class: "choices" });
     this.chooser = h("details", { class: "popup right" }, h("summary", {}, "Columns"), this.columns);
     this.waiting = bones(8);
