@@ -109,7 +109,7 @@ def test_everything_fits_the_screen_and_findings_stay(tmp_path: Path, size: tupl
     path = write(tmp_path / "a.pcap", packets)
     run = Scan(
         open_inputs([path]),
-        Settings(window="5m", threshold=30, key="a key of this test"),
+        Settings(window="5m", threshold=35, key="a key of this test"),
         RunOptions(),
         on_progress=step,
     )
@@ -122,7 +122,7 @@ def test_everything_fits_the_screen_and_findings_stay(tmp_path: Path, size: tupl
     assert "5 alerts open" in last
     assert "  10.0.0.0   5,000 peers   many-peers   since 2023-11-14T22:15:00Z" in last
     assert "  … and 2 more" in last
-    closed = [line for line in last if line.endswith("30 hosts with at least 30 peers")]
+    closed = [line for line in last if line.endswith("30 hosts with at least 35 peers")]
     assert len(closed) == (1 if size[1] == 24 else 3)
     stays = out.getvalue().rpartition("\x1b[2K")[2]  # after the screen was cleared
     assert stays.count("10.0.1.7 ") == 3  # the last three windows
