@@ -117,7 +117,7 @@ def report(window: int, rows: list[dict[str, Any]] | None = None, **more: Any) -
 
 
 def site(**more: Any) -> dict[str, Any]:
-    usual = {"seen": NOON / 1e9 + 86_000, "version": "0.1.0", "window_end": NOON / 1e9 + 24 * 300, "clock": 0.02}
+    usual = {"seen": NOON / 1e9 + 24 * 300 + 12, "version": "0.1.0", "window_end": NOON / 1e9 + 24 * 300, "clock": 0.02}
     counts = dict.fromkeys(("spool_sketches", "spool_bytes", "refused", "slowed"), 0)
     return {**usual, **counts, "accepted": 288, "mismatch": "", **more}
 
@@ -135,7 +135,7 @@ class Shown:
         self.desk = AlertDesk(AlertStore(folder / "alerts.sqlite"), policy, [], print)
         self.alerts = AlertStore(folder / "alerts.sqlite")
         self.sites = {"ams": site(), "fra": site(clock=-7.4), "nyc": site(spool_sketches=12, spool_bytes=31 << 20)}
-        self.sites["nyc"] |= {"refused": 3, "seen": NOON / 1e9 + 70_000}
+        self.sites["nyc"] |= {"refused": 3, "seen": NOON / 1e9 + 23 * 300}
         self.view = View(
             "hub fra",
             self.board,

@@ -16,6 +16,7 @@ const TIMES = [
   ["30 days", 30 * 24 * HOUR],
 ];
 const ROWS = 200; // that are shown at first, and with each "more"
+const ALL_RULES = "All rules";
 const NAME = "superhosts-by"; // who acknowledges
 const STATES = { open: "warn", acknowledged: "usual", muted: "", closed: "" }; // and their colours
 
@@ -211,7 +212,7 @@ export class AlertsPage {
     this.may = mayChange(context);
     const change = () => this.drawTable();
     this.state = h("select", { onchange: change }, [["open", "Open"], ["acknowledged", "Acknowledged"], ["muted", "Muted"], ["closed", "Closed"], ["", "All"]].map(([value, text]) => h("option", { value }, text)));
-    this.rule = h("select", { onchange: change });
+    this.rule = h("select", { onchange: change }, h("option", { value: "" }, ALL_RULES));
     this.site = h("select", { onchange: change });
     this.siteField = h("label", { hidden: true }, h("span", {}, "Site"), this.site);
     this.words = h("input", { type: "search", id: "filter", placeholder: "Words, or 10.0.0.0/8", autocomplete: "off", spellcheck: "false", oninput: change });
@@ -238,7 +239,7 @@ export class AlertsPage {
     this.drawn = text;
     this.found = answer;
     const { alerts, muted } = answer;
-    choices(this.rule, "All rules", alerts.map((each) => each.rule));
+    choices(this.rule, ALL_RULES, alerts.map((each) => each.rule));
     choices(this.site, "All sites", alerts.map(siteOf));
     this.siteField.hidden = !alerts.some(siteOf);
     this.drawTable();
