@@ -106,8 +106,9 @@ def test_the_first_page_shows_the_newest_window(visit: Visit, shown: Shown) -> N
 def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, tmp_path: Path, run: Run) -> None:
     """The capture of the README, whose largest hosts are shown, too. It is of another year."""
     capture = Path(__file__).parents[2] / "first_hour" / "captures" / "office.pcap.gz"
-    run("scan", capture, "--inner", "private", "--save", tmp_path, "--quiet")
-    view = folder_view(tmp_path, Web(folder=tmp_path))
+    alerts = tmp_path / "alerts.sqlite"
+    run("scan", capture, "--inner", "private", "--save", tmp_path, "--alerts", alerts, "--quiet")
+    view = folder_view(tmp_path, Web(folder=tmp_path, alerts=alerts))
     view.clock, view.is_live = lambda: 1_772_442_600.0 + 50 * 86400.0, True  # as if windows were added
     view.start_filling(lambda _: None, follow=False)
     wait_for(lambda: len(view.windows()) == 2, view.summary)
@@ -120,6 +121,12 @@ def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, t
         assert told.startswith("2 Mar 2026, 09:05 – 09:10 UTC, ended 50 d ago · top ")
         assert " hosts, 2 with at least 1,024 peers" in told
         assert page.locator("caption").inner_text().startswith("Largest hosts, 2 Mar 2026")
+        marked = page.locator(".hosts tbody tr:has(.mark)")
+        assert [each.split()[:4] for each in marked.all_inner_texts()] == [
+            ["10.20.0.80", "alert", "new", "2,600"],
+            ["10.20.4.17", "alert", "new", "1,900"],
+        ]
+        assert "Peers (exact)" in page.inner_text(".hosts thead")
         graph = page.locator(".plot").first.get_attribute("aria-label")
         assert graph == "Super hosts in 2 windows: between 0 and 2, 2 in the newest."
         page.get_by_role("button", name="Earlier window").click()
@@ -128,6 +135,25 @@ def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, t
         page = visit.open("host/10.20.4.17")
         page.wait_for_selector("text=All windows")
         assert _fact(page, "Super host in") == "1 window of 2 known"
+        assert _fact(page, "Peers, newest window") == "1,900 exact"
+        assert page.inner_text(".history").split("\n") == ["2 Mar 2026, 09:05", "opened", "many-peers"]
+        rows = page.locator("section:has(caption:text('All windows')) tbody tr").all_inner_texts()
+        assert [each.split("\t")[1:] for each in rows] == [
+            ["1,900", "exact", "super host"],
+            ["0", "–", "below the threshold"],
+        ]
+        page = visit.open("alerts")
+        page.wait_for_selector("text=2 open, 0 closed, 0 mutes")
+        page.wait_for_selector("text=Nothing is muted.")
+        assert page.locator("main caption").inner_text() == "Open: 2 alerts"
+        page = visit.open("ask")
+        page.wait_for_selector(
+            "text=/^2 hosts with at least 1,024 peers. 2 Mar 2026, 09:00 – 09:10 UTC, from 2 sketches/"
+        )
+        assert page.locator("select option:checked").inner_text() == "The newest hour"
+        page = visit.open("accuracy")
+        page.wait_for_selector("text=All peers of the newest window were counted exactly.")
+        page.wait_for_selector("text=/^Counted exactly: 5,428 distinct pairs[.]$/")
 
 
 def test_the_largest_hosts_alone_are_no_super_hosts(browser: BrowserContext) -> None:
@@ -917,10 +943,10 @@ def test_many_rows_are_shown_in_pages(browser: BrowserContext) -> None:
     with showing(browser, view) as visit:
         page = visit.open()
         page.wait_for_selector(".hosts tbody a")
-        assert page.locator(".hosts tbody tr").count() == 200
-        page.get_by_role("button", name="Show 200 more of 9,800").click()
-        assert page.locator(".hosts tbody tr").count() == 400
-        assert page.locator(":focus").inner_text() == "10.0.200.1"
+        assert page.locator(".hosts tbody tr").count() == 100
+        page.get_by_role("button", name="Show 200 more of 9,900").click()
+        assert page.locator(".hosts tbody tr").count() == 300
+        assert page.locator(":focus").inner_text() == "10.0.100.1"
         page.fill("#filter", "10.39.15.1")
         assert hosts(page) == ["10.39.15.1"]
 

@@ -359,7 +359,7 @@ class Summaries:
         return nets, densest
 
     def _map(self, peers: Words) -> MapFields:
-        """Map the longest prefix, of whole bytes and of at most /16 or /56, that holds almost all peers."""
+        """Map the longest prefix, of whole bytes and of at most /16 or /48, that holds almost all peers."""
         words, bits = (peers[:, 1], 32) if self._family == 4 else (peers[:, 0], 64)
         make = ipaddress.IPv4Network if self._family == 4 else ipaddress.IPv6Network
         first, length, inside = 0, 0, words

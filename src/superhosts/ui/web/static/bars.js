@@ -63,7 +63,7 @@ export function bar(row, scale) {
   return svg(
     "svg",
     { class: "error", width: scale.width, height: 2 * MIDDLE, viewBox: `0 0 ${scale.width} ${2 * MIDDLE}`, "aria-hidden": "true" },
-    scale.ticks.map((tick) => svg("line", { class: "grid", x1: scale.at(tick), x2: scale.at(tick), y1: 0, y2: 2 * MIDDLE })),
+    svg("path", { class: "grid", d: scale.ticks.map((tick) => `M${scale.at(tick).toFixed(1)} 0V${2 * MIDDLE}`).join("") }),
     svg("rect", { class: "solid", x: 0, width: low, y: MIDDLE - 4, height: 8 }),
     exact ? null : svg("rect", { class: "range", x: low, width: high - low, y: MIDDLE - 4, height: 8 }),
     open ? svg("path", { class: "open", d: `M${high - 6} ${MIDDLE - 4}L${high} ${MIDDLE}L${high - 6} ${MIDDLE + 4}` }) : null,

@@ -8,7 +8,7 @@ import { patternChip, rankOf } from "./patterns.js";
 import { keyOf, known, nameOf, placeOf, portOf, siteNames } from "./rows.js";
 import { sparkline } from "./spark.js";
 
-const PAGE = 200; // rows that are shown at first, and with each "more"
+const [FIRST, PAGE] = [100, 200]; // rows that are shown at first, and with each "more"
 const FEW = 4; // sites that are named
 // Pixels that columns take, so that the bars get the rest.
 const WIDTHS = { host: 190, name: 150, trend: 112, peers: 90, change: 80, interval: 140, pattern: 190, port: 120, place: 190, sites: 130, side: 80, direction: 90 };
@@ -38,10 +38,11 @@ const COLUMNS = [
 export class HostTable {
   constructor(caption) {
     this.rows = [];
-    this.past = []; // peers of each row in the windows before
+    this.before = 0; // windows before, whose peers are known
+    this.possible = []; // columns that say something about these rows
     this.alerts = new Set(); // hosts
     this.chosen = stored(KEPT) || {};
-    this.shown = PAGE;
+    this.shown = FIRST;
     this.sort = { key: "peers", down: true };
     this.words = "";
     this.caption = h("caption", { class: "unseen" }, caption);
@@ -74,12 +75,13 @@ export class HostTable {
 
   // Shows other rows in the same order, with the same filter; focus and place stay.
   put(rows, caption, { recent = null, alerts = [], threshold = null } = {}) {
-    this.past = recent?.peers || [];
     this.alerts = new Set(alerts);
     const whole = recent?.whole || [];
     this.before = whole.length;
-    this.rows = rows.map((row, at) => ({ ...row, at, ...changeOf(row, this.past[at], whole, threshold) }));
+    this.rows = rows;
+    rows.forEach((row, at) => compare(row, recent?.peers[at] || null, whole, threshold));
     this.isExact = rows.length > 0 && rows.every((row) => row.peers !== null && row.peers_low === row.peers_high);
+    this.possible = COLUMNS.filter((column) => this.isShown(column));
     this.waiting.hidden = true;
     if (caption) this.caption.textContent = caption;
     if (this.pressed) this.late = true;
@@ -100,7 +102,7 @@ export class HostTable {
 
   filter(words) {
     this.words = words;
-    this.shown = PAGE;
+    this.shown = FIRST;
     this.draw();
   }
 
@@ -182,14 +184,13 @@ export class HostTable {
   }
 
   wanted() {
-    const possible = COLUMNS.filter((column) => this.isShown(column));
-    const drawn = possible.filter(({ key }) => key !== "host" && key !== "peers");
+    const drawn = this.possible.filter(({ key }) => key !== "host" && key !== "peers");
     const boxes = drawn.map((column) => {
       const box = h("input", { type: "checkbox", checked: this.chosen[column.key] !== false, onchange: () => this.choose(column.key, box.checked) });
       return h("label", { class: "check" }, box, column.name || column.title);
     });
     if (!this.chooser.open || !this.columns.contains(document.activeElement)) show(this.columns, boxes);
-    return possible.filter(({ key }) => this.chosen[key] !== false);
+    return this.possible.filter(({ key }) => this.chosen[key] !== false);
   }
 
   choose(key, wanted) {
@@ -207,9 +208,9 @@ export class HostTable {
 
   found() {
     const column = COLUMNS.find((each) => each.key === this.sort.key);
-    const shown = COLUMNS.filter((each) => each.of && each.kind !== "number" && this.isShown(each));
+    const shown = this.possible.filter((each) => each.of && each.kind !== "number");
     const test = testOf(this.words);
-    const rows = this.rows.filter((row) => test(String(row.host), shown.map((each) => each.of(row)).join("\n")));
+    const rows = this.words.trim() ? this.rows.filter((row) => test(String(row.host), shown.map((each) => each.of(row)).join("\n"))) : [...this.rows];
     const way = this.sort.down ? -1 : 1;
     const byText = (a, b) => natural.compare(column.of(a), column.of(b));
     const compare = column.kind === "number" ? (a, b) => column.of(a) - column.of(b) : (a, b) => column.compare?.(a, b) || byText(a, b);
@@ -217,18 +218,20 @@ export class HostTable {
   }
 }
 
-// How many peers more than in the window before; `isNew`: a super host that was none in the windows before. Of windows of which not
-// all super hosts are kept, nobody knows.
-function changeOf(row, past, whole, threshold) {
+// Adds to a row its `past`, how many peers it has more than in the window before (`change`), and whether it is a super host that was
+// none in the windows before (`isNew`): nobody knows it of windows of which not all super hosts are kept.
+function compare(row, past, whole, threshold) {
   const before = past ? past.at(-1) : null;
   const isSuper = threshold !== null && known(row) >= threshold;
   const isNew = isSuper && whole.length > 0 && whole.every(Boolean) && (past || []).every((peers) => peers === null || peers < threshold);
-  return { change: before === null ? null : known(row) - before, isNew };
+  Object.assign(row, { past, change: before === null ? null : known(row) - before, isNew });
 }
 
 function marksOf(row, table) {
   return [
+    " ", // between the words that are read out
     table.alerts.has(String(row.host)) ? h("span", { class: "mark alert", title: "An alert of this host was open in this window" }, "alert") : null,
+    " ",
     row.isNew ? h("span", { class: "mark", title: `No super host in the ${count(table.before, "window")} before` }, "new") : null,
   ];
 }
@@ -248,7 +251,7 @@ function cell(column, row, scale, table) {
     case "peers":
       return h("td", { class: "number" }, peersText(row.peers, row.peers_low), h("span", { class: "under" }, interval(row.peers, row.peers_low, row.peers_high)));
     case "trend":
-      return h("td", { class: "wide trend" }, sparkline([...(table.past[row.at] || Array(table.before).fill(null)), known(row)]));
+      return h("td", { class: "wide trend" }, sparkline([...(row.past || Array(table.before).fill(null)), known(row)]));
     case "change": {
       const within = row.change !== null && row.peers_high !== null && Math.abs(row.change) <= (row.peers_high - row.peers_low) / 2;
       return h("td", { class: `number${within ? " muted" : ""}`, title: within ? "Not more than the interval" : null }, row.change === null ? h("span", { class: "muted" }, "–") : changeText(row.change));
