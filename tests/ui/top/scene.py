@@ -77,7 +77,7 @@ def shown(number: int, hosts: list[Any] = HOSTS) -> Shown:
     ]
     rows.sort(key=lambda each: -each["peers"])
     window = Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
-    title = f"{len(rows)} hosts with at least 1024 peers"
+    title = f"{len(rows)} hosts with at least 1,024 peers"
     found = shown_of(Report(rows=rows, window=window, title=title, threshold=1024.0))
     return found._replace(sites=("ams", "fra", "vie"), missing=("lon",) if number == WINDOWS - 1 else ())
 

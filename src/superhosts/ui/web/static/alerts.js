@@ -174,7 +174,7 @@ function mutedTable(muted, context) {
   const rows = muted.map((each) => [
     h("span", { class: "address" }, each.host),
     each.rule || "all",
-    moment(each.until),
+    moment(60 * Math.ceil(each.until / 60)),
     each.why,
     ...(may ? [unmuteButton(each, context.restart, context.fail)] : []),
   ]);

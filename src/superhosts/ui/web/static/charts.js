@@ -149,7 +149,7 @@ export class Chart {
     const place = { pixel, top, x: (seconds) => plot.valToPos(seconds, "x", true), y: (value) => plot.valToPos(value, "y", true) };
     ctx.save();
     ctx.beginPath();
-    ctx.rect(left, top - 12 * pixel, width + pixel, height + 12 * pixel);
+    ctx.rect(left - 5 * pixel, top - 12 * pixel, width + 10 * pixel, height + 13 * pixel);
     ctx.clip();
     const selected = this.windows.find((window) => this.isSelected(window));
     if (selected && this.onPick) {

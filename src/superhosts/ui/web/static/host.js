@@ -154,7 +154,7 @@ export class HostPage {
     const isSeen = waiting.length > 0 && waiting.every((alert) => stateOf(alert) === "acknowledged");
     show(
       this.acts,
-      this.muted.map((mute) => h("span", { class: "chip" }, `muted until ${moment(mute.until)} `, unmuteButton(mute, context.restart, context.fail))),
+      this.muted.map((mute) => h("span", { class: "chip" }, `muted until ${moment(60 * Math.ceil(mute.until / 60))} `, unmuteButton(mute, context.restart, context.fail))),
       popup("Mute", muteForm(host, context.restart)),
       waiting.length ? popup(isSeen ? "Acknowledged" : "Acknowledge", acknowledgeForm(() => waiting.map((alert) => alert.id), context.restart)) : null,
     );

@@ -12,7 +12,7 @@ const [FIRST, PAGE] = [100, 200]; // rows that are shown at first, and with each
 const FEW = 4; // sites that are named
 // Pixels that columns take, so that the bars get the rest.
 const WIDTHS = { host: 190, name: 150, trend: 112, peers: 90, change: 80, interval: 140, pattern: 190, port: 120, place: 190, sites: 130, side: 80, direction: 90 };
-const [LEAST_BAR, WIDEST_BAR] = [120, 520];
+const [LEAST_BAR, WIDEST_BAR] = [90, 520];
 const FEWEST = 3; // windows before, from which on they are drawn
 const KEPT = "superhosts-columns"; // names of columns, and whether they are wanted
 

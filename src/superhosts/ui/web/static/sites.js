@@ -32,7 +32,7 @@ export class SitesPage {
       ? newest === null ? `${count(sites.length, "site")}, and no window yet.` : `${whole(there.length)} of ${count(sites.length, "site")} in the newest window${missing.length ? `; missing: ${missing.map((site) => site.site).join(", ")}` : ""}${gone.length ? `; not heard for long: ${gone.map((site) => site.site).join(", ")}` : ""}.`
       : "No site was heard yet.";
     this.box.hidden = sites.length === 0;
-    const columns = [["Site", ""], ["Newest window", ""], ["Heard", "number"], ["Its window until", "number"], ["Waiting there", "number"], ["Clock", "number"], ["Taken", "number"], ["Refused", "number"], ["Release", ""]];
+    const columns = [["Site", ""], ["State", ""], ["Heard", "number"], ["Its window until", "number"], ["Waiting there", "number"], ["Clock", "number"], ["Taken", "number"], ["Refused", "number"], ["Release", ""]];
     show(this.box, plainTable("Sites of this hub", columns, sites.map((site) => rowOf(site, now, patience)), "unseen"));
   }
 
