@@ -57,6 +57,13 @@ EVIDENCE = {
 }
 
 
+PORTS = {
+    "reflector or resolver": [{"port": "udp/53", "at": "peer", "share": 0.96}],
+    "mail server": [{"port": "tcp/25", "at": "host", "share": 0.95}],
+    "web server": [{"port": "tcp/443", "at": "host", "share": 0.96}],
+}
+
+
 def row(host: str, peers: int | None, window: int, **more: Any) -> dict[str, Any]:
     """Return a row as a hub has it, with an interval of about 3 percent on either side."""
     label, pattern, reason = KNOWN.get(host, ("", "", ""))
@@ -76,7 +83,8 @@ def row(host: str, peers: int | None, window: int, **more: Any) -> dict[str, Any
         "sites": seen_at(SITES[: 1 + window % 3] if host == "10.2.7.66" else SITES[:2], known),
     }
     if pattern:
-        found |= {"pattern": pattern, "reason": reason, "evidence": EVIDENCE}
+        evidence = EVIDENCE | ({"ports": PORTS[pattern]} if pattern in PORTS else {})
+        found |= {"pattern": pattern, "reason": reason, "evidence": evidence}
     return found | more
 
 
