@@ -49,7 +49,18 @@ EVIDENCE = {
     "ports_per_peer": 1.0,
     "packets_per_peer": 1.1,
     "nets": {"/16": 409, "/24": 412},
+    "map": {
+        "within": "0.0.0.0/0",
+        "cells": "".join("0" if at % 5 == 0 else "2" if at % 7 else "9" for at in range(256)),
+    },
     "peers": ["1.9.77.203", "23.201.4.18", "77.12.191.6", "102.65.33.240", "151.80.9.9", "203.0.113.77"],
+}
+
+
+PORTS = {
+    "reflector or resolver": [{"port": "udp/53", "at": "peer", "share": 0.96}],
+    "mail server": [{"port": "tcp/25", "at": "host", "share": 0.95}],
+    "web server": [{"port": "tcp/443", "at": "host", "share": 0.96}],
 }
 
 
@@ -72,7 +83,8 @@ def row(host: str, peers: int | None, window: int, **more: Any) -> dict[str, Any
         "sites": seen_at(SITES[: 1 + window % 3] if host == "10.2.7.66" else SITES[:2], known),
     }
     if pattern:
-        found |= {"pattern": pattern, "reason": reason, "evidence": EVIDENCE}
+        evidence = EVIDENCE | ({"ports": PORTS[pattern]} if pattern in PORTS else {})
+        found |= {"pattern": pattern, "reason": reason, "evidence": evidence}
     return found | more
 
 
@@ -105,7 +117,7 @@ def rows_of(window: int, count: int = 36) -> list[dict[str, Any]]:
 def report(window: int, rows: list[dict[str, Any]] | None = None, **more: Any) -> HubReport:
     found = rows_of(window) if rows is None else rows
     start = NOON + window * LENGTH
-    title = f"{len(found)} hosts with at least 1024 peers"
+    title = f"{len(found)} hosts with at least 1,024 peers"
     settings: dict[str, Any] = {"sites": SITES, "missing": [], "refused": {}, "title": title, **more}
     settings = {"revision": 1, "threshold": 1024.0, **settings}
     rows = [{**each, "missing": settings["missing"], "revision": settings["revision"]} for each in found]
@@ -113,7 +125,7 @@ def report(window: int, rows: list[dict[str, Any]] | None = None, **more: Any) -
 
 
 def site(**more: Any) -> dict[str, Any]:
-    usual = {"seen": NOON / 1e9 + 86_000, "version": "0.1.0", "window_end": NOON / 1e9 + 24 * 300, "clock": 0.02}
+    usual = {"seen": NOON / 1e9 + 24 * 300 + 12, "version": "0.1.0", "window_end": NOON / 1e9 + 24 * 300, "clock": 0.02}
     counts = dict.fromkeys(("spool_sketches", "spool_bytes", "refused", "slowed"), 0)
     return {**usual, **counts, "accepted": 288, "mismatch": "", **more}
 
@@ -131,7 +143,7 @@ class Shown:
         self.desk = AlertDesk(AlertStore(folder / "alerts.sqlite"), policy, [], print)
         self.alerts = AlertStore(folder / "alerts.sqlite")
         self.sites = {"ams": site(), "fra": site(clock=-7.4), "nyc": site(spool_sketches=12, spool_bytes=31 << 20)}
-        self.sites["nyc"] |= {"refused": 3, "seen": NOON / 1e9 + 70_000}
+        self.sites["nyc"] |= {"refused": 3, "seen": NOON / 1e9 + 23 * 300}
         self.view = View(
             "hub fra",
             self.board,

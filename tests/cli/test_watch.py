@@ -13,12 +13,13 @@ from rich.console import Console
 
 from commands import Run
 from netns import namespace
+from superhosts.pipeline.builder import report_of
 from superhosts.pipeline.scan import RunOptions, Scan
 from superhosts.pipeline.settings import Settings
 from superhosts.sources.open import open_inputs
 from superhosts.ui.live import LiveView
 from terminals import COMMAND, OnTerminal
-from traffic import NOON, talk, three_windows, write
+from traffic import MINUTES, NOON, talk, three_windows, write
 from waiting import wait_for
 
 OPTIONS = ("--window", "5m", "--threshold", "1000")
@@ -97,6 +98,48 @@ def test_the_screen(tmp_path: Path) -> None:
     assert "memory" in shown
     assert "22:15:00Z to 2023-11-14T22:20:00Z: 1 host with at least 100 peers, 0:10 left" in shown
     assert "dropped" not in shown  # a file loses nothing
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_everything_fits_the_screen_and_findings_stay(tmp_path: Path, size: tuple[int, int]) -> None:
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=size[0], height=size[1], markup=False, emoji=False)
+    events = [
+        {"host": f"10.0.0.{number}", "peers": 5000 - number, "rule": "many-peers", "since": "2023-11-14T22:15:00Z"}
+        for number in range(5)
+    ]
+    view = LiveView(0.0, alerts=lambda: events, console=console, clock=iter(range(0, 10**6, 9)).__next__)
+    seen: list[list[str]] = []
+
+    def step(position: int, packets: int) -> None:
+        view.step(position, packets)
+        lines = [*view._lines(run, packets)]
+        assert view._height(lines) < size[1]
+        seen.append([text for text, _ in lines])
+
+    starts = [NOON + number * 5 * MINUTES for number in range(5)]
+    packets = [packet for start in starts for number in range(30) for packet in talk(f"10.0.1.{number}", 40, start)]
+    path = write(tmp_path / "a.pcap", packets)
+    run = Scan(
+        open_inputs([path]),
+        Settings(window="5m", threshold=35, key="a key of this test"),
+        RunOptions(),
+        on_progress=step,
+    )
+    with view.of(run):
+        for result in run:
+            with view.reporting(report_of(result)):
+                pass
+            step(0, 0)
+    last = seen[-1]
+    assert "5 alerts open" in last
+    assert "  10.0.0.0   5,000 peers   many-peers   since 2023-11-14T22:15:00Z" in last
+    assert "  … and 2 more" in last
+    closed = [line for line in last if line.endswith("30 hosts with at least 35 peers")]
+    assert len(closed) == (1 if size[1] == 24 else 3)
+    stays = out.getvalue().rpartition("\x1b[2K")[2]  # after the screen was cleared
+    assert stays.count("10.0.1.7 ") == 3  # the last three windows
+    assert "5 alerts open" in stays
 
 
 @pytest.mark.slow

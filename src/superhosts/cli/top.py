@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 import time
@@ -213,6 +214,7 @@ def _open_sources(options: Top, errors: ReportedErrors) -> list[Source]:
     return sources
 
 
+LEFT = 6  # lines of the terminal that what stays there does not take
 NO_TERMINAL = (
     "top needs a terminal for {}; without one, superhosts watch writes windows as they close, and superhosts hosts "
     "answers from saved sketches"
@@ -235,6 +237,9 @@ def top(options: Top) -> None:
     finally:
         feed.close()
         use_log(None)
+        size = shutil.get_terminal_size()
+        for line in app.findings(size.columns, size.lines - LEFT):
+            click.echo(line)
         for line in messages.lines:
             say(line)
     if app.return_code:

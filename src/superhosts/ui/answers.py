@@ -39,6 +39,7 @@ class Heading(TypedDict, total=False):
     sites: list[str]
     missing: list[str]
     largest: Largest | None
+    patterns: dict[str, int]
 
 
 class ShownRow(RowMarks, total=False):
@@ -58,9 +59,18 @@ class ShownRow(RowMarks, total=False):
     detector: str
 
 
+class Recent(TypedDict, total=False):
+    """The peers of each row in the windows before, the oldest first; null: it is not among the hosts kept."""
+
+    whole: list[bool]  # whether all super hosts of such a window are kept
+    peers: list[list[int | None] | None]
+
+
 class ShownWindow(Heading, total=False):
     rows: Required[list[ShownRow]]
     whole: bool
+    recent: Recent
+    alerts: list[str]
 
 
 class Point(TypedDict, total=False):
@@ -74,6 +84,16 @@ class Point(TypedDict, total=False):
     side: str
     direction: str
     reported: bool | None
+
+
+class Trend(TypedDict, total=False):
+    """One of the largest hosts, and its peers in all windows in which they are kept."""
+
+    host: str
+    side: str
+    direction: str
+    name: str
+    points: list[Point]
 
 
 class ShownAlert(Facts, total=False):
@@ -227,6 +247,7 @@ ANSWERS: dict[str, Any] = {
     "summary": Summary,
     "windows": list[Heading],
     "window": ShownWindow,
+    "trends": list[Trend],
     "host": ShownHost,
     "ask": Found,
     "alerts": Alerts,

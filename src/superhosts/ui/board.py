@@ -7,6 +7,7 @@ of older ones, what a graph needs of their largest hosts is kept.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ class Shown(NamedTuple):
     super_hosts: int | None = None  # of the hosts reported; None: without a threshold
     sites: tuple[str, ...] = ()  # of a hub's report
     missing: tuple[str, ...] = ()
+    patterns: tuple[tuple[str, int], ...] = ()  # super hosts of each pattern; of all hosts without a threshold
 
 
 class Board(Destination):
@@ -106,7 +108,8 @@ def _end(shown: Shown) -> tuple[int, int]:
 
 def shown_of(report: Report) -> Shown:
     rows, threshold = tuple(report.rows[:MOST_ROWS]), report.threshold
-    others = sum(not reaches(row["peers"], threshold) for row in rows)  # They fill a short list: none is left out here.
+    found = [row for row in rows if reaches(row["peers"], threshold)]
+    others = len(rows) - len(found)  # They fill a short list: none is left out here.
     return Shown(
         window=report.window or NO_WINDOW,
         hosts=len(report.rows),
@@ -119,6 +122,7 @@ def shown_of(report: Report) -> Shown:
         super_hosts=None if threshold is None else len(report.rows) - others,
         sites=tuple(map(str, getattr(report, "sites", ()))),
         missing=tuple(map(str, getattr(report, "missing", ()))),
+        patterns=tuple(Counter(str(row.get("pattern") or "") for row in found).most_common()),
     )
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -28,8 +30,9 @@ from superhosts.pipeline.scan import Scan
 REDRAWN = 0.5  # seconds between two drawings
 SHARE = 20  # of the time, one part is spent on questions at most
 CLOSED = 3  # windows that are shown after they have closed
-HOSTS = 5  # of each of these
-OTHER_LINES = 8  # of the screen: titles, headers, empty lines
+HOSTS = 5  # of each of these, and of the open window at least
+ALERTS = 3  # open ones that are shown, those with the most peers
+Line = tuple[str, str]  # text and style
 
 
 class OpenWindow:
@@ -58,11 +61,13 @@ class LiveView:
         refresh: float,
         varying: frozenset[str] = frozenset(),
         *,
+        alerts: Callable[[], Sequence[Mapping[str, Any]]] = list,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._varying = varying
+        self._alerts = alerts  # what is told of those that are open
         self._console = OutputConsole() if console is None else console
         self._clock, self._wall = clock, wall
         self._run: Scan | None = None
@@ -79,10 +84,11 @@ class LiveView:
             self._draw()
             yield
         self._live = None
-        if self._closed:
-            last = Terminal(self._console)
-            last.write(self._closed[0])
-            last.close()
+        last = Terminal(self._console)
+        for report in reversed(self._closed):  # They stay on the terminal.
+            last.write(report)
+        last.close()
+        self._console.print(*(Text(text) for text, _ in self._alert_lines()), sep="\n")
 
     def step(self, _position: int, _packets: int) -> None:
         assert self._run is not None
@@ -109,22 +115,44 @@ class LiveView:
             self._packets, self._drawn = packets, now
         live.update(Group(*(Text.assemble(line) for line in self._lines(run, packets))), refresh=True)
 
-    def _lines(self, run: Scan, packets: int) -> Iterator[tuple[str, str]]:
+    def _lines(self, run: Scan, packets: int) -> Iterator[Line]:
+        """Yield what fits the screen: alerts, the open window, and as many closed ones as there is room for."""
         names = ", ".join(dict.fromkeys(printable(source.name) for source in run.sources))
-        yield f"{names}   {short_rate(self._rate)} packets/s   {_state(run, packets)}", "reverse"
-        yield "", ""
-        room = max(self._console.height - OTHER_LINES - CLOSED * (HOSTS + 2), HOSTS)
-        window = run.open_window()
-        if self._open.report is not None:
-            yield f"{self._open.report.heading}{_left(self._open.report.window, self._wall())}", "bold"
-            yield from self._table(self._open.report.rows, room)
+        head = [(f"{names}   {short_rate(self._rate)} packets/s   {_state(run, packets)}", "reverse")]
+        head += [*self._alert_lines(), ("", "")]
+        window, now = run.open_window(), self._open.report
+        if now is not None:
+            head.append((f"{now.heading}{_left(now.window, self._wall())}", "bold"))
         else:
             began = f"{counted(run.pending(), 'packet')} so far" if window is None else "the window has just begun"
-            yield began, "bold"
+            head.append((began, "bold"))
+        yield from head
+        room = self._console.height - 1 - self._height(head)
+        rows = () if now is None else now.rows
+        room -= self._height([*self._table(rows, HOSTS)])
+        closed: list[Line] = []
         for report in self._closed:
-            yield "", ""
-            yield report.heading, "bold"
-            yield from self._table(report.rows, HOSTS)
+            block = [("", ""), (report.heading, "bold"), *self._table(report.rows, HOSTS)]
+            if self._height([*closed, *block]) > room:
+                break
+            closed += block
+        yield from self._table(rows, HOSTS + max(room - self._height(closed), 0))
+        yield from closed
+
+    def _height(self, lines: Sequence[Line]) -> int:
+        """Return how many lines of the screen they take: what is too wide goes on in the next one."""
+        return sum(-(-max(cell_len(text), 1) // self._console.width) for text, _ in lines)
+
+    def _alert_lines(self) -> Iterator[Line]:
+        events = sorted(self._alerts(), key=lambda event: -(event.get("peers") or 0))
+        if events:
+            yield f"{counted(len(events), 'alert')} open", "bold red"
+        for event in events[:ALERTS]:
+            peers = counted(event.get("peers") or 0, "peer")
+            words = (str(event.get("host")), peers, str(event.get("rule")), f"since {event.get('since')}")
+            yield "  " + "   ".join(map(printable, words)), ""
+        if len(events) > ALERTS:
+            yield f"  … and {len(events) - ALERTS:,} more", "dim"
 
     def _table(self, rows: Sequence[Row], most: int) -> Iterator[tuple[str, str]]:
         shown = rows[:most]

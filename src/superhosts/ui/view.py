@@ -37,6 +37,8 @@ Json = dict[str, Any]
 CLOSED_ALERTS = 200  # that are listed
 MOST_ANSWERED = 10_000  # rows of an answer
 NEAR = 50  # rows around the median that say how exact the numbers are
+RECENT = 23  # windows before a window, in which the peers of its hosts are told
+MOST_LINES = 5  # hosts whose peers are told in all windows
 LIVE_WINDOWS = 3  # after this many lengths of it the newest window is not live any more,
 LIVE_SECONDS = 300.0  # but not sooner than this
 
@@ -233,13 +235,49 @@ class View:
 
     def window(self, start: float | None = None, end: float | None = None) -> Json:
         """Return one window with its rows: the newest, if none is named. Rows of older ones have fewer fields."""
-        spans = ((each, _span(each.window)) for each in reversed(self.board.windows()))
-        named = (each for each, span in spans if span["start"] == start and end in (None, span["end"]))
-        shown = self.board.newest if start is None else next(named, None)
-        if shown is None:
+        windows = self.board.windows()
+        spans = [_span(each.window) for each in windows]
+        named = (at for at, span in enumerate(spans) if span["start"] == start and end in (None, span["end"]))
+        place = len(windows) - 1 if start is None else max(named, default=-1)
+        if place < 0:
             raise UsageError("this window is not known here")
+        shown = windows[place]
         rows = [*shown.rows] if shown.rows else [_short_row(point) for point in shown.points]
-        return _heading(shown) | {"rows": rows, "whole": bool(shown.rows) or not shown.points}
+        before = windows[max(place - RECENT, 0) : place]
+        more = {"recent": _recent(rows, before), "alerts": self._hosts_with_alerts(shown.window)}
+        return _heading(shown) | {"rows": rows, "whole": bool(shown.rows) or not shown.points} | more
+
+    def _hosts_with_alerts(self, window: Window) -> list[str]:
+        """Return the hosts that had an open alert in a window."""
+        if self.alerts is None:
+            return []
+        found = [*self.alerts.alerts(is_open=True), *self.alerts.alerts(is_open=False, most=CLOSED_ALERTS)]
+        return sorted({str(each.host) for each in found if each.opened < window.end and each.last > window.start})
+
+    def trends(self, start: float | None = None, end: float | None = None) -> list[Json]:
+        """Return the peers of the largest hosts of some windows, in all of them: the hosts with the highest peaks."""
+        timed = [(shown, _span(shown.window)) for shown in self.board.windows() if shown.window.is_timed]
+        windows = [
+            (shown.points, span)
+            for shown, span in timed
+            if (start is None or span["end"] > start) and (end is None or span["start"] < end)
+        ]
+        peaks: dict[tuple[str, str, str], int] = {}
+        for points, _ in windows:
+            for point in points[:MOST_LINES]:
+                peaks[point[:3]] = max(peaks.get(point[:3], 0), _known(point))
+        chosen = sorted(peaks, key=lambda key: (-peaks[key], key))[:MOST_LINES]
+        lines: dict[tuple[str, str, str], Json] = {
+            key: {"host": key[0], "side": key[1], "direction": key[2], "name": "", "points": []} for key in chosen
+        }
+        hosts = {key[0] for key in chosen}
+        for points, span in windows:
+            for point in points:
+                if point.host in hosts and (line := lines.get(point[:3])) is not None:
+                    line["name"] = point.name or line["name"]
+                    numbers = {name: getattr(point, name) for name in ("peers", "low", "high")}
+                    line["points"].append(span | numbers)
+        return [*lines.values()]
 
     def host(self, host: str, start: float | None = None, end: float | None = None) -> Json:
         """Return one host: its newest row, and its peers in each window that was reported or can be asked.
@@ -375,7 +413,26 @@ def _heading(shown: Shown) -> Json:
         **_span(shown.window),
         **{name: getattr(shown, name) for name in ("hosts", "super_hosts", "title", "revision")},
         **{name: list(getattr(shown, name)) for name in ("notes", "sites", "missing")},
+        "patterns": dict(shown.patterns),
         "largest": next(iter(largest), None),
+    }
+
+
+def _known(point: Point) -> int:
+    return point.low if point.peers is None else point.peers
+
+
+def _recent(rows: Sequence[Row], before: Sequence[Shown]) -> Json:
+    """Return the peers of each row in the windows before, the oldest first; null: it is not among the hosts kept."""
+    peers = [{point[:3]: _known(point) for point in shown.points} for shown in before]
+    found = []
+    for row in rows:
+        key = str(row["host"]), str(row["side"]), str(row["direction"])
+        line = [of.get(key) for of in peers]
+        found.append(line if any(value is not None for value in line) else None)
+    return {
+        "whole": [shown.threshold is not None and shown.hosts <= len(shown.points) for shown in before],
+        "peers": found,
     }
 
 

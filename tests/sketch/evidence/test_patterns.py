@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import random
+from collections import Counter
 
+import numpy as np
 import pytest
 
 from naive_evidence import Packet
@@ -14,7 +16,7 @@ from superhosts.core import pairs as said
 from superhosts.core.pairs import ACK, SYN, Part
 from superhosts.sketch.evidence.patterns import LEAST_PAIRS, PATTERNS, Judge, Verdict
 from superhosts.sketch.evidence.sample import Evidence
-from superhosts.sketch.evidence.summary import Service, Share, service_text
+from superhosts.sketch.evidence.summary import Service, Share, Summaries, service_text
 
 ANY = Part()
 browsing, horizontal_scan, web_server = (ACTS[name] for name in ("browsing", "horizontal_scan", "web_server"))
@@ -359,6 +361,35 @@ def test_the_summary_is_right() -> None:
     sent_to = {packet.dst for packet in packets if packet.src == HOST}
     assert set(fields["peers"]) <= {str(ipaddress.IPv4Address(peer)) for peer in sent_to}
     assert fields["nets"] == {f"/{32 - bits}": len({peer >> bits for peer in sent_to}) for bits in (16, 8)}
+
+
+@pytest.mark.parametrize(
+    ("peers", "within"),
+    [
+        ([0x0A140000 + 300 * number for number in range(90)], "10.20.0.0/16"),
+        ([0x0A140000 + 300 * number for number in range(90)] + [0xC6120001], "10.20.0.0/16"),  # one elsewhere
+        ([0x0A000000 + 70_000 * number for number in range(90)], "10.0.0.0/8"),
+        ([0x0A000000 + 20_000_000 * number for number in range(90)], "0.0.0.0/0"),
+        ([0x0A140101] * 40, "10.20.0.0/16"),
+        ([], "0.0.0.0/0"),
+    ],
+)
+def test_the_map_is_of_the_longest_prefix_that_holds_almost_all_peers(peers: list[int], within: str) -> None:
+    words = np.array([[0, peer] for peer in peers], np.uint64).reshape(-1, 2)
+    found = Summaries(Evidence(SECRET, 1 << 16, {}), 4)._map(words)
+    network = ipaddress.ip_network(within)
+    inside = Counter(peer >> 24 - network.prefixlen & 255 for peer in peers if ipaddress.ip_address(peer) in network)
+    assert found["within"] == within
+    assert len(found["cells"]) == 256
+    assert {at: int(digit, 36) for at, digit in enumerate(found["cells"]) if digit != "0"} == {
+        part: min(count, 35) for part, count in inside.items()
+    }
+
+
+def test_the_map_of_ipv6_peers() -> None:
+    peers = [(0x20010DB8_0007_0000 | number << 8, number) for number in range(64)]
+    found = Summaries(Evidence(SECRET, 1 << 16, {}), 6)._map(np.array(peers, np.uint64))
+    assert found == {"within": "2001:db8:7::/48", "cells": "1" * 64 + "0" * 192}
 
 
 def test_a_prefix_is_a_host() -> None:

@@ -77,7 +77,7 @@ def shown(number: int, hosts: list[Any] = HOSTS) -> Shown:
     ]
     rows.sort(key=lambda each: -each["peers"])
     window = Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
-    title = f"{len(rows)} hosts with at least 1024 peers"
+    title = f"{len(rows)} hosts with at least 1,024 peers"
     found = shown_of(Report(rows=rows, window=window, title=title, threshold=1024.0))
     return found._replace(sites=("ams", "fra", "vie"), missing=("lon",) if number == WINDOWS - 1 else ())
 
@@ -173,7 +173,7 @@ async def picture(*keys: str, size: tuple[int, int]) -> str:
         return app.export_screenshot(title="superhosts top")
 
 
-SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
+SIZES = {"80x24": (80, 24), "120x40": (120, 40), "160x50": (160, 50)}
 PICTURES: dict[str, tuple[str, ...]] = {
     "hosts": (),
     "host": ("enter",),

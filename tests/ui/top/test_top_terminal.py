@@ -106,6 +106,9 @@ def test_a_file_that_grows(tmp_path: Path) -> None:
         top.until("22:25–22:30")
         top.press("\x03")
         assert top.ends() == 0
+        stays = top.sent.rpartition(b"\x1b[?1049l")[2]  # on the main screen
+        assert b"10.0.0.7" in stays
+        assert b"host" in stays
         assert top.is_restored
 
 

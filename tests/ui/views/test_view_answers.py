@@ -16,6 +16,7 @@ from superhosts.core.pairs import Window
 from superhosts.core.results import Selection
 from superhosts.errors import UsageError
 from superhosts.output.alerts.machine import Policy
+from superhosts.output.alerts.rules import Rule
 from superhosts.output.alerts.store import AlertStore
 from superhosts.output.report import Report
 from superhosts.ui import board as boards
@@ -125,6 +126,63 @@ def test_windows_of_a_folder_are_shown(archive: Path) -> None:
     assert not first["whole"]
     with pytest.raises(UsageError, match="not known here"):
         view.window(5.0)
+
+
+def reported(view: View, number: int, *rows: tuple[str, int, str], threshold: float | None = 100.0) -> None:
+    window = Window(NOON + number * LENGTH, NOON + (number + 1) * LENGTH)
+    side = {"side": "inner", "direction": "any", "family": 4}
+    made = [
+        {"host": host, **side, "peers": peers, "peers_low": peers, "peers_high": peers, "pattern": pattern}
+        for host, peers, pattern in rows
+    ]
+    view.board.write(Report(rows=made, window=window, title="", threshold=threshold))
+
+
+def test_the_windows_before_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boards, "MOST_POINTS", 2)
+    view = View("watch", Board(), lambda: WANTED)
+    reported(view, 0, ("10.0.0.1", 500, "web server"), ("10.0.0.2", 300, ""), ("10.0.0.3", 50, "web server"))
+    reported(view, 1, ("10.0.0.1", 600, "web server"))
+    reported(view, 2, ("10.0.0.4", 900, ""), ("10.0.0.1", 700, ""))
+    assert view.window()["recent"] == {"whole": [False, True], "peers": [None, [500, 600]]}
+    assert view.window(NOON / 1e9)["recent"] == {"whole": [], "peers": [None, None]}
+    assert [each["patterns"] for each in view.windows()] == [{"web server": 1, "": 1}, {"web server": 1}, {"": 2}]
+    reported(view, 3, ("10.0.0.1", 5, ""), threshold=None)  # of the largest hosts, nobody knows all super hosts
+    reported(view, 4, ("10.0.0.1", 5, ""))
+    assert view.window()["recent"] == {"whole": [False, True, True, False], "peers": [[500, 600, 700, 5]]}
+
+
+def test_the_largest_hosts_of_a_time() -> None:
+    view = View("watch", Board(), lambda: WANTED)
+    for number in range(3):
+        others = [(f"10.0.1.{at}", 200 - at, "") for at in range(10)]
+        reported(
+            view, number, *([("10.0.0.9", 1000, "")] if number == 1 else []), ("10.0.0.1", 300 + number, ""), *others
+        )
+    found = view.trends()
+    assert [each["host"] for each in found] == ["10.0.0.9", "10.0.0.1", "10.0.1.0", "10.0.1.1", "10.0.1.2"]
+    assert [len(each["points"]) for each in found] == [1, 3, 3, 3, 3]
+    assert [point["peers"] for point in found[1]["points"]] == [300, 301, 302]
+    last = view.trends((NOON + 2 * LENGTH) / 1e9)
+    assert [each["host"] for each in last][:2] == ["10.0.0.1", "10.0.1.0"]
+    assert [len(each["points"]) for each in last] == [1] * 5
+    assert view.trends(end=NOON / 1e9) == []
+
+
+def test_alerts_mark_the_windows_in_which_they_were_open(tmp_path: Path) -> None:
+    store = AlertStore(tmp_path / "alerts.sqlite")
+    view = View("watch", Board(), lambda: WANTED, alerts=AlertStore(tmp_path / "alerts.sqlite"))
+    rules = Policy([Rule(name="many", threshold=100.0, quiet=1)])
+    machine = store.machine(rules)
+    for number, rows in enumerate(([], [("10.0.0.1", 500, "")], [("10.0.0.1", 400, "")], [], [])):
+        reported(view, number, *rows)
+        newest = view.board.newest
+        assert newest is not None
+        store.take(machine, newest.window, newest.rows)
+    marked = [view.window(each["start"])["alerts"] for each in view.windows()]
+    assert marked == [[], ["10.0.0.1"], ["10.0.0.1"], [], []]
+    store.close()
+    view.close()
 
 
 def test_a_window_that_cannot_be_asked_is_tried_once(archive: Path) -> None:

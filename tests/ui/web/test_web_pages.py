@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,11 +31,11 @@ from superhosts.ui.web.server import WebServer
 from waiting import wait_for
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import BrowserContext, Page, Route
 
 pytestmark = pytest.mark.slow
 
-SECTIONS = ("", "ask", "sites", "alerts", "sketch", "host/10.2.7.66")
+SECTIONS = ("", "ask", "sites", "alerts", "accuracy", "host/10.2.7.66")
 MARKUP = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
 
 
@@ -105,8 +106,9 @@ def test_the_first_page_shows_the_newest_window(visit: Visit, shown: Shown) -> N
 def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, tmp_path: Path, run: Run) -> None:
     """The capture of the README, whose largest hosts are shown, too. It is of another year."""
     capture = Path(__file__).parents[2] / "first_hour" / "captures" / "office.pcap.gz"
-    run("scan", capture, "--inner", "private", "--save", tmp_path, "--quiet")
-    view = folder_view(tmp_path, Web(folder=tmp_path))
+    alerts = tmp_path / "alerts.sqlite"
+    run("scan", capture, "--inner", "private", "--save", tmp_path, "--alerts", alerts, "--quiet")
+    view = folder_view(tmp_path, Web(folder=tmp_path, alerts=alerts))
     view.clock, view.is_live = lambda: 1_772_442_600.0 + 50 * 86400.0, True  # as if windows were added
     view.start_filling(lambda _: None, follow=False)
     wait_for(lambda: len(view.windows()) == 2, view.summary)
@@ -119,6 +121,12 @@ def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, t
         assert told.startswith("2 Mar 2026, 09:05 – 09:10 UTC, ended 50 d ago · top ")
         assert " hosts, 2 with at least 1,024 peers" in told
         assert page.locator("caption").inner_text().startswith("Largest hosts, 2 Mar 2026")
+        marked = page.locator(".hosts tbody tr:has(.mark)")
+        assert [each.split()[:4] for each in marked.all_inner_texts()] == [
+            ["10.20.0.80", "alert", "new", "2,600"],
+            ["10.20.4.17", "alert", "new", "1,900"],
+        ]
+        assert "Peers (exact)" in page.inner_text(".hosts thead")
         graph = page.locator(".plot").first.get_attribute("aria-label")
         assert graph == "Super hosts in 2 windows: between 0 and 2, 2 in the newest."
         page.get_by_role("button", name="Earlier window").click()
@@ -127,6 +135,25 @@ def test_only_hosts_with_enough_peers_are_super_hosts(browser: BrowserContext, t
         page = visit.open("host/10.20.4.17")
         page.wait_for_selector("text=All windows")
         assert _fact(page, "Super host in") == "1 window of 2 known"
+        assert _fact(page, "Peers, newest window") == "1,900 exact"
+        assert page.inner_text(".history").split("\n") == ["2 Mar 2026, 09:05", "opened", "many-peers"]
+        rows = page.locator("section:has(caption:text('All windows')) tbody tr").all_inner_texts()
+        assert [each.split("\t")[1:] for each in rows] == [
+            ["1,900", "exact", "super host"],
+            ["0", "–", "below the threshold"],
+        ]
+        page = visit.open("alerts")
+        page.wait_for_selector("text=2 open, 0 closed, 0 mutes")
+        page.wait_for_selector("text=Nothing is muted.")
+        assert page.locator("main caption").inner_text() == "Open: 2 alerts"
+        page = visit.open("ask")
+        page.wait_for_selector(
+            "text=/^2 hosts with at least 1,024 peers. 2 Mar 2026, 09:00 – 09:10 UTC, from 2 sketches/"
+        )
+        assert page.locator("select option:checked").inner_text() == "The newest hour"
+        page = visit.open("accuracy")
+        page.wait_for_selector("text=All peers of the newest window were counted exactly.")
+        page.wait_for_selector("text=/^Counted exactly: 5,428 distinct pairs[.]$/")
 
 
 def test_the_largest_hosts_alone_are_no_super_hosts(browser: BrowserContext) -> None:
@@ -253,6 +280,205 @@ def test_the_sites_of_hosts(visit: Visit, shown: Shown) -> None:
     assert "3 sites" in page.inner_text(".facts")
 
 
+def label_of(page: Page, number: int = 0) -> str:
+    return str(page.locator(".plot").nth(number).get_attribute("aria-label"))
+
+
+def test_graphs_show_patterns_and_the_largest_hosts_of_the_time_that_is_chosen(visit: Visit, shown: Shown) -> None:
+    page = opened(visit)
+    legend = page.locator(".legend").first.inner_text().split("\n")
+    newest = shown.view.windows()[-1]["patterns"]
+    assert " ".join(legend).replace("no pattern", "") != ""
+    for name, number in newest.items():
+        assert legend[legend.index(name or "no pattern") + 1] == str(number)
+    page.wait_for_selector(".legend a")
+    lines = page.locator(".legend").nth(1).locator("a").all_inner_texts()
+    assert lines[:2] == ["10.0.0.1", "10.2.7.66"]
+    assert len(lines) == 5
+    assert label_of(page, 1).startswith("Peers of the largest hosts in 24 windows. In the newest, 10.0.0.1 has 2")
+    page.get_by_role("button", name="1 h", exact=True).click()
+    assert label_of(page).startswith("Super hosts in 12 windows")
+    page.wait_for_selector('.plot[aria-label^="Peers of the largest hosts in 12 windows"]')
+    page.get_by_role("button", name="All", exact=True).click()
+    box = page.locator(".u-over").first.bounding_box()
+    assert page.get_by_role("button", name="7 d", exact=True).count() == 0  # it would show all
+    page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 40, steps=5)
+    page.mouse.up()
+    page.wait_for_selector(
+        '.plot[aria-label^="Super hosts in 7 windows"], .plot[aria-label^="Super hosts in 6 windows"]'
+    )
+    assert "13:55 – 14:00" in page.inner_text(".time")  # a brush chooses no window
+    page.get_by_role("button", name="show the time before").click()
+    assert label_of(page).startswith("Super hosts in 24 windows")
+
+
+def test_the_table_tells_changes_marks_and_ports(visit: Visit, shown: Shown) -> None:
+    scanner, before = (
+        next(each["peers"] for each in shown.view.window(*span)["rows"] if each["host"] == "10.2.7.66")
+        for span in ((None,), (NOON / 1e9 + 22 * 300,))
+    )
+    shown.add([*rows_of(23), row("10.200.0.1", 90_000, 24, pattern="horizontal scan")])
+    page = opened(visit)
+    page.wait_for_selector("text=14:00 – 14:05 UTC")
+    new = page.locator(".hosts tbody tr:has-text('10.200.0.1')")
+    assert new.locator(".mark").all_inner_texts() == ["alert", "new"]
+    assert new.locator(".chip.severe").inner_text() == "horizontal scan"
+    assert new.locator("svg.spark").count() == 1
+    text = page.locator(".hosts tbody tr:has-text('10.2.7.66')").inner_text()
+    assert "tcp/445" in text
+    assert scanner > before
+    page.get_by_role("button", name="Earlier window").click()
+    page.wait_for_selector("text=13:55 – 14:00 UTC")
+    told = page.locator(".hosts tbody tr:has-text('10.2.7.66')").inner_text()
+    assert f"+{scanner - before:,}" in told
+    assert "new" not in page.locator(".hosts tbody tr:has-text('10.0.0.1')").first.inner_text().split()
+
+
+def test_columns_are_chosen_and_kept(visit: Visit) -> None:
+    page = opened(visit)
+    assert "Pattern" in page.inner_text(".hosts thead")
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_role("checkbox", name="Pattern").uncheck()
+    assert "Pattern" not in page.inner_text(".hosts thead")
+    page.reload()
+    page.wait_for_selector(".hosts tbody a")
+    assert "Pattern" not in page.inner_text(".hosts thead")
+    assert "Main port" in page.inner_text(".hosts thead")
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_role("checkbox", name="Pattern").check()
+    assert "Pattern" in page.inner_text(".hosts thead")
+
+
+def test_hosts_follow_each_other_in_the_order_of_the_table(visit: Visit, shown: Shown) -> None:
+    page = opened(visit)
+    page.fill("#filter", "10.1.")
+    page.get_by_role("button", name="Host", exact=True).click()
+    page.click("text=10.1.4.20")
+    page.wait_for_selector("text=1 of 2")
+    assert page.get_by_role("link", name="Previous host").count() == 0
+    page.get_by_role("link", name="Next host").click()
+    page.wait_for_selector("h1:text-is('10.1.9.140')")
+    page = visit.open(f"host/{names(shown)[1]}")  # without a table before: by the peers of the newest window
+    page.wait_for_selector(f"text=2 of {len(names(shown))}")
+
+
+def test_what_is_done_about_a_host(visit: Visit, shown: Shown, browser: BrowserContext) -> None:
+    browser.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = visit.open("host/10.2.7.66")
+    page.get_by_role("button", name="Copy").click()
+    page.wait_for_selector("button:text-is('Copied')")
+    assert page.evaluate("() => navigator.clipboard.readText()") == "10.2.7.66"
+    page.locator("summary:text-is('Mute')").click()
+    page.get_by_label("Why").fill("known")
+    page.get_by_role("button", name="Mute this host").click()
+    page.wait_for_selector(".acts .chip:has-text('muted until')")
+    (muted,) = shown.view.list_alerts()["muted"]
+    assert (muted["host"], muted["why"]) == ("10.2.7.66/32", "known")
+    page.get_by_role("button", name="Unmute 10.2.7.66/32").click()
+    page.wait_for_selector(".acts:not(:has(.chip))")
+    assert page.get_by_text("Acknowledge").count() == 0  # the server cannot
+
+
+def test_alerts_are_filtered_and_muted_together(visit: Visit, shown: Shown) -> None:
+    page = visit.open("alerts")
+    opened = [each for each in shown.view.list_alerts()["alerts"] if not each["closed"]]
+    page.wait_for_selector(f"caption:text-is('Open: {len(opened)} alerts')")
+    page.get_by_label("Host, prefix or text").fill("10.1.0.0/16")
+    page.wait_for_selector("caption:text-is('Open: 2 alerts')")
+    page.get_by_label("Host, prefix or text").fill("scan")
+    assert page.locator("main table tbody tr").count() == 1
+    page.get_by_label("State").select_option("Closed")
+    page.wait_for_selector("text=No alert matches the filter.")
+    page.get_by_label("State").select_option("All")
+    page.get_by_label("Host, prefix or text").fill("10.1.")
+    page.get_by_label("Choose all").check()
+    page.wait_for_selector(".many strong:text-is('2 alerts')")
+    page.get_by_role("button", name="Mute those chosen").click()
+    page.wait_for_selector("caption:text('Muted')")
+    assert {each["host"] for each in shown.view.list_alerts()["muted"]} == {"10.1.4.20/32", "10.1.9.140/32"}
+    page.get_by_label("Host, prefix or text").fill("")
+    page.get_by_role("link", name=re.compile("13:10")).first.click()  # since then
+    page.wait_for_selector("text=13:10 – 13:15 UTC")
+
+
+def test_alerts_are_acknowledged_where_the_server_can(visit: Visit, shown: Shown) -> None:
+    """The answers of a server that keeps who looks after an alert."""
+    page, done = visit.page, []
+    alerts = shown.view.list_alerts()["alerts"]
+    scan = next(each for each in alerts if each["host"] == "10.2.7.66")
+    more = {"state": "open", "owner": "", "note": ""}
+
+    def listed(route: Route) -> None:
+        route.fulfill(
+            json={"alerts": [each | more | (done[-1] if done and each is scan else {}) for each in alerts], "muted": []}
+        )
+
+    def acknowledge(route: Route) -> None:
+        asked = route.request.post_data_json
+        done.append({"state": "acknowledged", "owner": asked["by"], "note": asked["note"]})
+        assert asked["alerts"] == [scan["id"]]
+        route.fulfill(json={})
+
+    told = [
+        {"at": scan["opened"], "event": "opened", "text": "10.2.7.66 has 5,450 peers", "by": ""},
+        {"at": scan["last"] - 300, "event": "acknowledged", "text": "looked at", "by": "Ada"},
+    ]
+    host = shown.view.host
+    shown.view.host = lambda *given: {**host(*given), "alerts": [scan | more]}
+    page.route("**/api/alerts", listed)
+    page.route("**/api/acknowledge", acknowledge)
+    page.route("**/api/alert?*", lambda route: route.fulfill(json={**scan, "history": told}))
+    visit.open("alerts")
+    page.get_by_label("Choose 10.2.7.66, many-peers").check()
+    page.get_by_label("By").fill("Ada")
+    page.get_by_label("Note").fill("a pen test")
+    page.get_by_role("button", name="Acknowledge").click()
+    page.wait_for_selector(".chip:text-is('acknowledged')")
+    assert "Ada: a pen test" in page.inner_text("main table")
+    visit.open("host/10.2.7.66")
+    page.wait_for_selector(".history >> text=looked at, by Ada")
+    page.locator("summary:text-is('Acknowledge')").click()
+    assert page.get_by_label("By").input_value() == "Ada"
+
+
+def test_a_viewer_changes_nothing(visit: Visit, shown: Shown) -> None:
+    summary = shown.view.summary
+    shown.view.summary = lambda: {**summary(), "may_change": False}
+    shown.view.mute("10.1.4.20", "", 3600.0, "")
+    page = visit.open("alerts")
+    page.wait_for_selector("caption:text('Muted')")
+    assert page.locator("main button, main input[type=checkbox]").count() == 0
+    page = visit.open("host/10.1.4.20")
+    page.wait_for_selector("text=Looks like: mail server")
+    assert page.locator("summary, button:text('mute')").count() == 0
+
+
+def test_a_page_that_loads_shows_what_will_come(visit: Visit, shown: Shown) -> None:
+    empty = "() => [...document.querySelectorAll('main button, main select, main .card')].filter((each) => \
+        each.checkVisibility() && !each.innerText.trim() && !each.querySelector('.bone, svg, input')).length"
+    for section, name in (
+        ("host/10.2.7.66", "host"),
+        ("alerts", "list_alerts"),
+        ("", "windows"),
+        ("sites", "list_sites"),
+    ):
+        answer = getattr(shown.view, name)
+        slow = Slow(answer)
+        setattr(shown.view, name, slow)
+        visit.page.goto("about:blank")
+        page = visit.page
+        page.goto(f"{visit.url}#/{section}")
+        assert slow.asked.wait(60)
+        page.wait_for_selector(".bone")
+        assert page.evaluate(empty) == 0
+        slow.let_go(page)
+        page.wait_for_selector("body[data-ready]")
+        page.wait_for_function("() => ![...document.querySelectorAll('.bone')].some((each) => each.checkVisibility())")
+        setattr(shown.view, name, answer)
+
+
 HOSTS = (
     "10.1.2.3 10.0.0.0/9 10.1.2.4/30 172.16.0.0/12 2001:db8::/32 2001:db8:0:1::7 ::1 2001:DB8::/48 fe80::a00:1 "
     "::ffff:10.1.2.3 1.2.3.4.5 host/1 10.200.0.1 a:b 102:304::1"
@@ -328,7 +554,14 @@ def test_one_host(visit: Visit, shown: Shown) -> None:
     text = page.inner_text("main")
     assert "Looks like: horizontal scan" in text
     assert KNOWN["10.2.7.66"][2] in text
-    assert "tcp/445 95 %" in text
+    ports = page.locator("section:has(h2:text-is('Ports')) li").all_inner_texts()
+    assert ports[0].split() == ["tcp/445", "95", "%"]
+    networks = page.locator("section:has(h2:text-is('Networks of peers')) li")
+    assert networks.count() == 6
+    assert page.locator(".heat rect").count() == 256
+    assert "Sampled peers in 204 /8s of the 256 in 0.0.0.0/0." in text
+    assert page.locator(".peers li").count() == 6
+    assert "opened" in page.inner_text(".history")
     assert "Alerts of this host" in text
     assert page.locator("canvas").count() == 1
     assert page.locator("section:has(caption:text('All windows')) tbody tr").count() == 10
@@ -440,7 +673,7 @@ def test_a_late_answer_does_not_show_another_time(visit: Visit, shown: Shown) ->
     page.wait_for_selector("text=All windows")
     answers = [slow, lambda *given: {**host(*given), "name": "of the second question"}]
     shown.view.host = lambda *given: answers.pop(0)(*given)
-    page.get_by_role("button", name="Last week").click()
+    page.get_by_role("button", name="7 d").click()
     assert slow.asked.wait(60)
     page.get_by_role("button", name="All", exact=True).click()
     page.wait_for_selector("text=of the second question")
@@ -450,6 +683,7 @@ def test_a_late_answer_does_not_show_another_time(visit: Visit, shown: Shown) ->
 
 def test_sketches_are_asked_with_another_threshold(visit: Visit) -> None:
     page = visit.open("ask")
+    page.wait_for_selector("text=with at least 1,024 peers. 14 Nov 2026")  # what the form has at first is asked at once
     page.get_by_label("Peers, at least").fill("150")
     page.locator("form select").select_option("All that is kept")
     page.get_by_role("button", name="Ask").click()
@@ -568,6 +802,15 @@ def test_when_sites_were_heard_is_told_by_the_clock_of_the_server(visit: Visit, 
     page.wait_for_selector("tr:has-text('ams') >> text=3 h ago")
 
 
+def test_a_site_that_is_gone_is_not_there(visit: Visit, shown: Shown) -> None:
+    shown.sites["ams"]["seen"] = shown.view.clock() - 3600
+    shown.sites["fra"]["seen"] = shown.view.clock() - 20
+    page = visit.open("sites")
+    page.wait_for_selector("text=2 of 3 sites in the newest window; missing: nyc; not heard for long: ams.")
+    states = [each.split("\t")[:2] for each in page.locator("main tbody tr").all_inner_texts()]
+    assert states == [["ams", "gone"], ["fra", "there"], ["nyc", "missing"]]
+
+
 def test_a_wrong_clock_is_marked_as_the_hub_judges_it(visit: Visit, shown: Shown) -> None:
     shown.sites["ams"]["clock"] = WRONG + 0.1
     shown.sites["nyc"]["clock"] = WRONG - 0.1
@@ -583,6 +826,8 @@ def test_a_page_that_stays_open_keeps_as_many_windows_as_the_server(browser: Bro
         view.board.write(report(number, [row("10.0.0.1", 2000, number)]))
     with showing(browser, view) as visit:
         page = visit.open()
+        page.wait_for_selector('.plot[aria-label^="Super hosts in 288 windows: between 1 and 1"]')  # a day
+        page.get_by_role("button", name="All", exact=True).click()
         page.wait_for_selector('.plot[aria-label^="Super hosts in 2,016 windows: between 1 and 1"]')
         page.wait_for_selector(".link.up")
         view.board.write(report(MOST_WINDOWS, [row("10.0.0.1", 2000, 1), row("10.0.0.2", 2000, 1)]))
@@ -591,13 +836,14 @@ def test_a_page_that_stays_open_keeps_as_many_windows_as_the_server(browser: Bro
         assert label.startswith("Super hosts in 2,016 windows")
 
 
-def test_sites_and_sketch(visit: Visit) -> None:
+def test_sites_and_accuracy(visit: Visit) -> None:
     page = visit.open("sites")
     page.wait_for_selector("text=2 of 3 sites in the newest window; missing: nyc.")
     assert "12 sketches, 31 MiB" in page.inner_text("table")
-    page = visit.open("sketch")
+    page = visit.open("accuracy")
+    page.wait_for_selector("h1:text-is('Accuracy')")
     page.wait_for_selector("text=Estimated from bits, of which 31 % are set")
-    assert "Counted exactly: 48K distinct pairs" in page.inner_text("main")
+    assert "Counted exactly: 48,000 distinct pairs" in page.inner_text("main")
     assert "is known to within ± 3.0 %" in page.inner_text("main")
 
 
@@ -697,10 +943,10 @@ def test_many_rows_are_shown_in_pages(browser: BrowserContext) -> None:
     with showing(browser, view) as visit:
         page = visit.open()
         page.wait_for_selector(".hosts tbody a")
-        assert page.locator(".hosts tbody tr").count() == 200
-        page.get_by_role("button", name="Show 200 more of 9,800").click()
-        assert page.locator(".hosts tbody tr").count() == 400
-        assert page.locator(":focus").inner_text() == "10.0.200.1"
+        assert page.locator(".hosts tbody tr").count() == 100
+        page.get_by_role("button", name="Show 200 more of 9,900").click()
+        assert page.locator(".hosts tbody tr").count() == 300
+        assert page.locator(":focus").inner_text() == "10.0.100.1"
         page.fill("#filter", "10.39.15.1")
         assert hosts(page) == ["10.39.15.1"]
 

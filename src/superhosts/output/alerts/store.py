@@ -416,6 +416,10 @@ class AlertDesk(Destination):
         """Return how many alerts are open, and how many were opened, grown, closed and held back; asks no file."""
         return {"open": len(self._machine.alerts), **asdict(self._machine.counters)}
 
+    def open_events(self) -> list[Event]:
+        """Return what is told of the alerts that are open; asks no file."""
+        return self._machine.open_events()
+
     def exchange(self, receivers: Sequence[Destination]) -> list[Destination]:
         left = [each for each in self._receivers if each not in receivers]
         for each in left:

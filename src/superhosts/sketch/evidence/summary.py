@@ -50,6 +50,10 @@ from superhosts.sketch.evidence.sample import (
 SAMPLE_PEERS = 10
 MAIN_PORTS = 5
 MAIN_NETS = 5
+CELLS = 256  # of a map: the next eight bits
+MOST_IN_CELL = 35  # that a character tells
+MAPPED = 0.9  # share of the peers that the prefix of a map has to hold
+DIGITS = np.frombuffer(b"0123456789abcdefghijklmnopqrstuvwxyz", np.uint8)
 CONFIDENCE = 1.96  # of a share's bounds
 LEAST_TWO_WAY = 0.5  # if fewer connections (or pairs) show both directions, the other one takes another way
 NETS = {4: (16, 24), 6: (32, 48)}  # prefixes over which peers are spread
@@ -117,6 +121,16 @@ class NetFields(TypedDict):
     share: float
 
 
+class MapFields(TypedDict):
+    """Where the sampled peers lie within a prefix: a character for each of its 256 parts.
+
+    It is the number of peers there in base 36, z for more than 34.
+    """
+
+    within: str
+    cells: str
+
+
 class EvidenceFields(TypedDict, total=False):
     """The field `evidence` of a row. Shares are null if the traffic does not tell them."""
 
@@ -131,6 +145,7 @@ class EvidenceFields(TypedDict, total=False):
     packets_per_peer: float
     nets: dict[str, int]
     networks: list[NetFields]
+    map: MapFields
     peers: list[str]
 
 
@@ -160,6 +175,7 @@ class Summary:
     packets_a_peer: float
     nets: dict[int, int]  # prefix length: distinct prefixes of the sampled peers
     networks: list[tuple[Network, Share]]  # the shorter prefixes with most of the peers, the most frequent first
+    map: MapFields
     peers: list[str]  # some of them, by their address
 
     @property
@@ -196,6 +212,7 @@ class Summary:
             "packets_per_peer": round(self.packets_a_peer, 1),
             "nets": {f"/{length}": count for length, count in self.nets.items()},
             "networks": [{"network": str(net), "share": round(each.hits / each.of, 3)} for net, each in self.networks],
+            "map": self.map,
             "peers": self.peers,
         }
 
@@ -343,6 +360,7 @@ class Summaries:
             packets_a_peer=_mean(distinct(self._rows[numbers, PACKETS])),
             nets=nets,
             networks=networks,
+            map=self._map(peers),
             peers=self._some(numbers, peers),
         )
 
@@ -360,6 +378,22 @@ class Summaries:
                 ranked = zip(prefixes[first].tolist(), counts[first].tolist(), strict=True)
                 networks = [(make((net << whole - length, length)), Share(hits, len(peers))) for net, hits in ranked]
         return nets, networks
+
+    def _map(self, peers: Words) -> MapFields:
+        """Map the longest prefix, of whole bytes and of at most /16 or /48, that holds almost all peers."""
+        words, bits = (peers[:, 1], 32) if self._family == 4 else (peers[:, 0], 64)
+        make = ipaddress.IPv4Network if self._family == 4 else ipaddress.IPv6Network
+        first, length, inside = 0, 0, words
+        while length < bits - 16:
+            nets, _, counts = unique(inside >> np.uint64(bits - length - 8))
+            if len(nets) == 0 or counts.max() < MAPPED * len(words):
+                break
+            first, length = int(nets[counts.argmax()]), length + 8
+            inside = inside[inside >> np.uint64(bits - length) == np.uint64(first)]
+        parts = (inside >> np.uint64(bits - length - 8) & np.uint64(CELLS - 1)).astype(np.int64)
+        cells = DIGITS[np.minimum(np.bincount(parts, minlength=CELLS), MOST_IN_CELL)]
+        total = 32 if self._family == 4 else 128
+        return {"within": str(make((first << (total - length), length))), "cells": cells.tobytes().decode()}
 
     def _some(self, numbers: NDArray[np.int64], peers: Words) -> list[str]:
         chosen = peers[np.argsort(numbers)[:SAMPLE_PEERS]].tolist()

@@ -723,6 +723,19 @@ class TopApp(App[None]):
             self.call_later(self.exit)
         self._look_again()
 
+    def findings(self, width: int, most: int) -> list[str]:
+        """Return the hosts that were shown last as lines, which stay on the terminal when the program has ended."""
+        snapshot, where = self.snapshot, self.where
+        if snapshot.shown is None:
+            return []
+        found = filtered(ordered(self.rows, where.order), where.words)
+        layout, alerts = lay_out(self.rows, width), frozenset(snapshot.alerts or ())
+        lines = [pages.title_line(snapshot, self.halted, where, width), header_line(layout, where.order)]
+        for row in found[:most]:
+            lines.append(host_line(row, layout, is_chosen=False, has_alert=row.asked in alerts))
+        texts = [line.plain.rstrip() for line in lines]
+        return [*texts, f"  … and {len(found) - most:,} more"] if len(found) > most else texts
+
     async def action_quit(self) -> None:
         self.exit()
 

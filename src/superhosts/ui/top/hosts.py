@@ -2,7 +2,7 @@
 
 Names, labels and addresses come from traffic and from other machines. They are made printable here, once. An address is
 never cut while there is room for it and its number. When a terminal is narrow, intervals become short first, and then
-columns go in this order: sites, names, patterns, intervals, bars, and last the numbers.
+columns go in this order: sites, bars, names, patterns, intervals, and last the numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLUMNS_OF_NUMBERS = [name for name, column in HOST_COLUMNS.items() if column.is
 FAINT = ("interval", "sites")  # columns
 MARK = 2  # cells for the mark of the cursor
 LEAST_BAR, GOOD_BAR, WIDE_BAR = 8, 14, 30
-LEAST_NAME, WIDE_NAME = 10, 32
+LEAST_NAME, WIDE_NAME = 20, 32
 LEAST_SITES, WIDE_SITES = 6, 28
 SHORTEST_ADDRESS = 8  # cells that are left of an address beside its number
 LEAST_ADDRESS = 15  # so that the columns stay where they are when other IPv4 addresses come
@@ -132,7 +132,7 @@ NO_LAYOUT = Layout({}, 0, False)
 LEAST = {"bar": LEAST_BAR, "name": LEAST_NAME, "sites": LEAST_SITES}  # columns that may be cut
 # To which they grow, one after the other.
 GROWTH = (("bar", GOOD_BAR), ("name", WIDE_NAME), ("sites", WIDE_SITES), ("bar", WIDE_BAR))
-WORTH = ("bar", "interval", "pattern", "name", "sites")  # columns that may be left out, the last one first
+WORTH = ("interval", "pattern", "name", "bar", "sites")  # columns that may be left out, the last one first
 ORDER = ("host", "name", "peers", "interval", "bar", "pattern", "sites")
 
 

@@ -296,6 +296,8 @@ def _alerts(alerts: Sequence[Json]) -> Iterator[Text]:
 def alert_state(alert: Json) -> str:
     """Return whether an alert is open or closed, and why it was closed if not because the host is quiet."""
     reason = alert.get("reason") or "quiet"
+    if alert.get("state") in ("acknowledged", "muted"):
+        return str(alert["state"])
     return "open" if not alert.get("closed") else "closed" if reason == "quiet" else f"closed: {printable(reason)}"
 
 
@@ -313,7 +315,7 @@ def page_title(row: HostRow, span: Any) -> Text:
 WIDEST = 40  # cells of one column
 MOST_NUMBER = 1e18
 RIGHT = ("peers", "peak", "lag", "spool", "refused", "clock")
-ALERT_COLUMNS = ("host", "state", "rule", "peers", "peak", "since", "last")
+ALERT_COLUMNS = ("host", "state", "rule", "peers", "peak", "since", "last", "pattern", "name", "note")
 
 
 class Item(NamedTuple):
@@ -345,6 +347,8 @@ def list_table(items: Sequence[Item], width: int) -> ListTable:
     widths: dict[str, int] = {}
     room = width - 2
     for name in items[0].cells if items else ():
+        if not any(item.cells[name] for item in items):
+            continue
         needed = min(max(cell_len(name), *(cell_len(item.cells[name]) for item in items)), WIDEST)
         taken = needed if needed <= room else max(room, 0)
         if taken < min(needed, 6):
@@ -365,16 +369,17 @@ def alert_items(answer: Json) -> list[Item]:
 def _alert_item(alert: Json) -> Item:
     whose = printable(alert.get("host"), WIDEST), alert_state(alert), printable(alert.get("rule"), WIDEST)
     numbers = _number(alert.get("peers")), _number(alert.get("peak"))
-    cells = dict(
-        zip(ALERT_COLUMNS, (*whose, *numbers, _time(alert.get("opened")), _time(alert.get("last"))), strict=True)
-    )
+    known = alert.get("known") or {}
+    more = known.get("pattern"), known.get("label") or known.get("name"), alert.get("note")
+    times = _time(alert.get("opened")), _time(alert.get("last"))
+    cells = dict(zip(ALERT_COLUMNS, (*whose, *numbers, *times, *(printable(text or "") for text in more)), strict=True))
     return Item(("alert", alert.get("id")), cells, not alert.get("closed"), alert)
 
 
 def _mute_item(mute: Json) -> Item:
     whose = printable(mute.get("host"), WIDEST), "muted", printable(mute.get("rule") or "all", WIDEST)
     times = f"until {_time(mute.get('until'))}", printable(mute.get("why") or "", WIDEST)
-    cells = dict(zip(ALERT_COLUMNS, (*whose, "", "", *times), strict=True))
+    cells = dict(zip(ALERT_COLUMNS, (*whose, "", "", *times, "", "", ""), strict=True))
     return Item(("mute", mute.get("host"), mute.get("rule")), cells, False, mute)
 
 

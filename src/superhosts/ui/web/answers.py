@@ -72,6 +72,10 @@ class Answers:
         span = _span(asked)
         return await self._shared(("window", *span), lambda: self.view.window(*span))
 
+    async def trends(self, asked: Parameters) -> Content:
+        span = _span(asked)
+        return await self._shared(("trends", *span), lambda: self.view.trends(*span))
+
     async def host(self, asked: Parameters) -> Content:
         host, span = asked.get("host", ""), _span(asked)
         if not host:

@@ -138,7 +138,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 CLOSE = {"Connection": "close"}
-GET_ROUTES = ("summary", "windows", "window", "host", "ask", "sites", "alerts", "alert", "sketch")
+GET_ROUTES = ("summary", "windows", "window", "trends", "host", "ask", "sites", "alerts", "alert", "sketch")
 POST_ROUTES = ("mute", "unmute", "acknowledge", "note")
 Endpoint = Callable[[Request], Awaitable[Response]]
 

@@ -1,5 +1,6 @@
 // The frame of the page: sections, keys, the theme, and the link to the server.
 
+import { AccuracyPage } from "./accuracy.js";
 import { AlertsPage } from "./alerts.js";
 import { get, listen } from "./api.js";
 import { AskPage } from "./ask.js";
@@ -8,7 +9,6 @@ import { openHelp } from "./help.js";
 import { HostPage } from "./host.js";
 import { NowPage } from "./now.js";
 import { SitesPage } from "./sites.js";
-import { SketchPage } from "./sketch.js";
 import { Turns } from "./turns.js";
 import { changeZone, isLocal } from "./zone.js";
 
@@ -17,7 +17,7 @@ const SECTIONS = [
   { path: "ask", title: "Ask again", page: AskPage, needs: "ask" },
   { path: "sites", title: "Sites", page: SitesPage, needs: "sites" },
   { path: "alerts", title: "Alerts", page: AlertsPage, needs: "alerts" },
-  { path: "sketch", title: "Sketch", page: SketchPage, needs: "parts" },
+  { path: "accuracy", title: "Accuracy", page: AccuracyPage, needs: "parts" },
 ];
 const AGAIN = 20000; // milliseconds after which it is looked at again whether the newest window is live
 const THEMES = ["auto", "light", "dark"];

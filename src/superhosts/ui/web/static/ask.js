@@ -7,9 +7,9 @@ import { HostTable } from "./hosttable.js";
 import { secondsOf, zone } from "./zone.js";
 
 const SPANS = [
-  ["The last hour", 3600],
-  ["The last day", 86400],
-  ["The last week", 7 * 86400],
+  ["The newest hour", 3600],
+  ["The newest day", 86400],
+  ["The newest week", 7 * 86400],
   ["All that is kept", null],
   ["From – to", "custom"],
 ];
@@ -27,6 +27,7 @@ export class AskPage {
     this.to = h("input", { type: "datetime-local", step: "1" });
     this.fromField = h("label", {}, h("span", {}, `From (${zone})`), this.from);
     this.toField = h("label", {}, h("span", {}, `To (${zone})`), this.to);
+    this.asked = false; // the question that the form has at first is asked when the page opens
     this.names = []; // of sites that can be asked alone
     this.sites = h("fieldset", { class: "site-boxes" });
     this.leaving = new AbortController();
@@ -63,6 +64,7 @@ export class AskPage {
   async refresh(signal) {
     await this.context.readSummary(signal); // other sketches may be there since the last page
     this.changed();
+    if (!this.asked) this.submit();
   }
 
   // Sites of which there are only unions with others cannot be asked alone.
@@ -105,10 +107,12 @@ export class AskPage {
   }
 
   async submit(event) {
-    event.preventDefault();
+    event?.preventDefault();
+    this.asked = true;
     this.problem.textContent = "";
     show(this.notes);
     this.answer.textContent = "Asking …";
+    this.table.element.hidden = false;
     this.button.disabled = true;
     const begun = performance.now();
     try {
@@ -123,7 +127,8 @@ export class AskPage {
       say(`${count(found.hosts, "host")} found`);
     } catch (error) {
       this.answer.textContent = "";
-      this.problem.textContent = error.message;
+      this.table.element.hidden = true;
+      if (error.name !== "AbortError") this.problem.textContent = error.message;
     } finally {
       this.button.disabled = false;
     }

@@ -32,6 +32,19 @@ export function say(text) {
   document.getElementById("announcer").textContent = text;
 }
 
+// What is shown until there is something: lines as wide as words.
+export const bones = (lines = 3) => h("div", { class: "bones", "aria-hidden": "true" }, Array.from({ length: lines }, () => h("div", { class: "bone" })));
+
+// Something that is chosen and kept in this browser; storage may be forbidden.
+export function stored(key, value = undefined) {
+  try {
+    if (value !== undefined) localStorage.setItem(key, JSON.stringify(value));
+    return JSON.parse(localStorage.getItem(key));
+  } catch {
+    return null;
+  }
+}
+
 export const notices = (texts) => texts.map((text) => h("p", { class: "notice" }, text));
 
 // A table with a caption; `columns`: [heading, class]; `rows`: arrays of texts or nodes.

@@ -58,4 +58,6 @@ export function interval(peers, low, high) {
   return low === high ? "exact" : `${whole(low)} – ${whole(high)}`;
 }
 
+export const changeText = (change) => (change === 0 ? "0" : `${change > 0 ? "+" : "−"}${whole(Math.abs(change))}`);
+
 export const peersText = (peers, low) => (peers === null ? `≥ ${whole(low)}` : whole(peers));

@@ -6,7 +6,7 @@ const keys = (sections) => [
   ["/", "filter the table"],
   ["j, k or ↓, ↑", "next and previous row"],
   ["Enter", "open the host"],
-  ["[ and ]", "earlier and later window"],
+  ["[ and ]", "earlier and later window, or host"],
   ["l", "latest window"],
   [sections > 1 ? `1 … ${sections}` : "1", "sections"],
   ["Esc", "clear the filter, close this, go back"],

@@ -1,8 +1,11 @@
 // The sites of a hub, and how they are.
 
 import { get } from "./api.js";
-import { h, plainTable, show } from "./dom.js";
+import { bones, h, plainTable, show } from "./dom.js";
 import { ago, clock, count, moment, size, whole } from "./format.js";
+
+const SILENT = 3; // windows after which a site that was not heard is gone,
+const LEAST = 300; // but not before so many seconds
 
 const known = (value, text) => (value === null || value === undefined ? h("span", { class: "muted" }, "–") : text(value));
 
@@ -11,8 +14,8 @@ export class SitesPage {
 
   constructor(context) {
     this.context = context;
-    this.line = h("p", { class: "time" });
-    this.box = h("section", { class: "card" });
+    this.line = h("p", { class: "time" }, "Reading the sites …");
+    this.box = h("section", { class: "card" }, bones(4));
     this.element = h("div", { class: "page" }, h("div", {}, h("h1", {}, "Sites"), this.line), this.box);
     this.timer = setInterval(context.refresh, 15000);
   }
@@ -23,12 +26,14 @@ export class SitesPage {
     const missing = sites.filter((site) => site.in_window === false);
     const there = sites.filter((site) => site.in_window === true);
     const { newest } = this.context.summary;
+    const patience = Math.max(LEAST, newest && newest.end !== null ? SILENT * (newest.end - newest.start) : 0);
+    const gone = sites.filter((site) => isGone(site, now, patience));
     this.line.textContent = sites.length
-      ? newest === null ? `${count(sites.length, "site")}, and no window yet.` : `${whole(there.length)} of ${count(sites.length, "site")} in the newest window${missing.length ? `; missing: ${missing.map((site) => site.site).join(", ")}` : ""}.`
+      ? newest === null ? `${count(sites.length, "site")}, and no window yet.` : `${whole(there.length)} of ${count(sites.length, "site")} in the newest window${missing.length ? `; missing: ${missing.map((site) => site.site).join(", ")}` : ""}${gone.length ? `; not heard for long: ${gone.map((site) => site.site).join(", ")}` : ""}.`
       : "No site was heard yet.";
     this.box.hidden = sites.length === 0;
-    const columns = [["Site", ""], ["Newest window", ""], ["Heard", "number"], ["Its window until", "number"], ["Waiting there", "number"], ["Clock", "number"], ["Taken", "number"], ["Refused", "number"], ["Release", ""]];
-    show(this.box, plainTable("Sites of this hub", columns, sites.map((site) => rowOf(site, now)), "unseen"));
+    const columns = [["Site", ""], ["State", ""], ["Heard", "number"], ["Its window until", "number"], ["Waiting there", "number"], ["Clock", "number"], ["Taken", "number"], ["Refused", "number"], ["Release", ""]];
+    show(this.box, plainTable("Sites of this hub", columns, sites.map((site) => rowOf(site, now, patience)), "unseen"));
   }
 
   close() {
@@ -36,8 +41,11 @@ export class SitesPage {
   }
 }
 
-function rowOf(site, now) {
-  const state = site.in_window === true ? h("span", { class: "chip good" }, "there") : site.in_window === false ? h("span", { class: "chip warn" }, "missing") : h("span", { class: "muted" }, "–");
+// Whether a site has not been heard for long, whatever the newest window says, which may be old itself.
+const isGone = (site, now, patience) => typeof site.seen === "number" && now - site.seen > patience;
+
+function rowOf(site, now, patience) {
+  const state = isGone(site, now, patience) ? h("span", { class: "chip severe" }, "gone") : site.in_window === true ? h("span", { class: "chip good" }, "there") : site.in_window === false ? h("span", { class: "chip warn" }, "missing") : h("span", { class: "muted" }, "–");
   const waits = site.spool_sketches ? `${count(site.spool_sketches, "sketch", "sketches")}, ${size(site.spool_bytes || 0)}` : "0";
   return [
     site.site,

@@ -1,20 +1,20 @@
-// How full the sketch of the last window was, and how exact its numbers are, in words.
+// How exact the numbers of the last window are, and how full its sketch was, in words.
 
 import { get } from "./api.js";
-import { h, show } from "./dom.js";
-import { count, percent, short, whole } from "./format.js";
+import { bones, h, show } from "./dom.js";
+import { count, percent, whole } from "./format.js";
 
 const CROWDED = 0.75; // share of set bits from which small hosts may be false at usual thresholds
 const FILLING = 0.5;
 
-export class SketchPage {
-  title = "Sketch";
+export class AccuracyPage {
+  title = "Accuracy";
 
   constructor(context) {
     this.context = context;
-    this.accuracy = h("section", { class: "card" });
-    this.parts = h("div", { class: "parts" });
-    this.element = h("div", { class: "page" }, h("h1", {}, "Sketch"), this.accuracy, this.parts);
+    this.accuracy = h("section", { class: "card" }, h("h2", {}, "How exact the numbers are"), bones(2));
+    this.parts = h("div", { class: "parts" }, h("section", { class: "card" }, bones(3)));
+    this.element = h("div", { class: "page" }, h("h1", {}, "Accuracy"), this.accuracy, this.parts);
   }
 
   async refresh(signal) {
@@ -45,7 +45,7 @@ function partCard(part) {
 }
 
 function fillText(part) {
-  const pairs = part.pairs === null ? "" : `${short(part.pairs)} distinct pairs`;
+  const pairs = part.pairs === null ? "" : count(part.pairs, "distinct pair");
   if (part.exact) {
     const room = part.capacity === null ? "" : ` That is ${percent(part.capacity)} of what it holds before it begins to estimate.`;
     return [part.capacity, [`Counted exactly: ${pairs || "every pair is kept"}.${room}`]];
