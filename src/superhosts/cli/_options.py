@@ -53,8 +53,9 @@ INPUTS = (
 )
 SENT_OUTPUT = (
     "Or send them to syslog://HOST, webhook+https://HOST/PATH, alertmanager+http://HOST, smtp://HOST/?to=…, "
-    "nats://HOST/SUBJECT, kafka://BROKER/TOPIC, exec:/PROGRAM or apprise:URL (docs/guides/destinations.md); @FILE "
-    "holds addresses with secrets. May be given several times."
+    "nats://HOST/SUBJECT, kafka://BROKER/TOPIC, splunk+https://HOST:8088, elastic+https://HOST:9200/INDEX, "
+    "exec:/PROGRAM or apprise:URL (docs/guides/destinations.md); @FILE holds addresses with secrets. ?format=ecs, ocsf "
+    "or cef chooses another format of records. May be given several times."
 )
 ENDLESS_OUTPUT = (
     "rows are appended to a file (.jsonl, .csv), or a Parquet file for each window is written to a folder. "

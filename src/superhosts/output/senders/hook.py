@@ -8,16 +8,15 @@ called when one is opened and when it is closed, if `act` of the record allows i
 `events=all` it is called for the others, too: ACTION is then the event. Rows (`--output`) have no end, so the program
 is called with the same action for each of them, in each window.
 
-The record is one line of JSON on standard input. No shell is involved. The program has a process group of its own,
-which is killed at the time limit (`timeout`, 10 seconds), and when the program has ended. Exit status 0 means done, 75
-(EX_TEMPFAIL) to try again later; with any other the record counts as refused. Variables of the environment that begin
-with SUPERHOSTS_ may hold keys and are removed.
+The record is one line on standard input, of JSON or in another `format`. No shell is involved. The program has a
+process group of its own, which is killed at the time limit (`timeout`, 10 seconds), and when the program has ended.
+Exit status 0 means done, 75 (EX_TEMPFAIL) to try again later; with any other the record counts as refused. Variables
+of the environment that begin with SUPERHOSTS_ may hold keys and are removed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -34,7 +33,7 @@ DIRECTIONS = {"in": "incoming", "out": "outgoing"}
 
 
 class Hook(Sender):
-    options: ClassVar[tuple[str, ...]] = ("timeout", "action", "events")
+    options: ClassVar[tuple[str, ...]] = ("timeout", "action", "events", "format")
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -84,7 +83,7 @@ class Hook(Sender):
         child = self._start([self._program, *map(str, values)])
         said = b""
         try:
-            _, said = child.communicate(json.dumps(record).encode() + b"\n", self._timeout)
+            _, said = child.communicate(self.line(record).encode() + b"\n", self._timeout)
         except subprocess.TimeoutExpired:
             if child.poll() is None:
                 text = f"the program took longer than {self._timeout:g} s and was killed"
