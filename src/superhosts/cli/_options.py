@@ -200,13 +200,16 @@ class PacketOptions(Options, panel="Traffic"):
         these ports: 443, 8000-8100, https.""")
     tunnels: str = opt("outer|inner|both", "outer").about("""Whose addresses count in tunnels (GRE, IP in IP, VXLAN,
         GTP-U and others): the outer IP header's, the innermost one's, or both.""")
+    group_by: str | None = opt("exporter|interface|vlan", offers=("exporter", "interface", "vlan")).about("""Count the
+        traffic of each exporter of flows, interface or VLAN apart, where networks overlap: rows have a group. Each
+        group, of which a window has 64 at most, takes the memory of a detector. Not with --evidence.""")
     window: str | None = WINDOW_OR_ALL
 
     @property
     def varying(self) -> frozenset[str]:
         """The fields of rows, side and direction, of which several are looked for, so that tables have to show them."""
         directions = [f"{peers} {way}" for way in self.direction for peers in self.peers or ["any"]]
-        wanted = {"side": self.watch, "direction": directions}
+        wanted = {"side": self.watch, "direction": directions, "group": [self.group_by, None]}
         return frozenset(name for name, values in wanted.items() if len(set(values)) > 1)
 
 

@@ -88,6 +88,7 @@ class AlertEvent(AlertColumns, KnownFields, total=False):
     kind: Required[Literal["alert"]]
     text: Required[str]
     closed: str
+    group: str
     id: str  # of what is sent
     site: str
 
@@ -141,14 +142,15 @@ class Alert:
     reason: str = ""
     act: bool = True  # something could be done against the host when it was opened, and must be undone at the end
     known: dict[str, Any] = field(default_factory=dict)  # what rows have said besides (KNOWN, service)
+    group: str = ""  # of packets, if they are kept apart: another host may have the same address
 
     @property
     def key(self) -> Key:
-        return self.rule, f"{self.family or ''}/{self.host}"
+        return self.rule, f"{self.family or ''}/{self.host}" + (f"/{self.group}" if self.group else "")
 
     @property
     def id(self) -> str:
-        words = f"{self.rule}\n{self.family}\n{self.host}\n{self.opened}"
+        words = f"{self.rule}\n{self.family}\n{self.host}\n{self.opened}" + (f"\n{self.group}" if self.group else "")
         return hashlib.blake2b(words.encode(), digest_size=6).hexdigest()
 
     @classmethod
@@ -201,6 +203,7 @@ class Alert:
             "since": iso_time(self.opened),
             "until": iso_time(self.last),
             "windows": self.windows,
+            **({"group": self.group} if self.group else {}),
             **self.known,
             **ended,
             "act": act,
@@ -212,7 +215,8 @@ class Alert:
         )
         since = clock_time(self.opened, time.time_ns())  # with its date, unless that is today
         threshold = f"(threshold {self.threshold:,.10g})"
-        whose = f"{kind.upper()} {self.rule}: {printable(self.host)}{name}"
+        group = f" of {printable(self.group)}" if self.group else ""
+        whose = f"{kind.upper()} {self.rule}: {printable(self.host)}{group}{name}"
         if kind == CLOSED:
             now = f": {GONE}" if self.reason == GONE else f" is {self.reason}"
             times = f"{since.removesuffix(' UTC')} to {clock_time(self.last, self.opened)}"
@@ -379,7 +383,7 @@ class AlertMachine:
     ) -> list[Event]:
         network, peers = network_of(row["host"]), known_peers(row)
         place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
-        alert = Alert(rule.name, *place, rule.threshold, window.start, window.end)
+        alert = Alert(rule.name, *place, rule.threshold, window.start, window.end, group=row.get("group", ""))
         least = rule.threshold_for(network)
         if rule.times_usual is not None:
             key = "\n".join(alert.key)

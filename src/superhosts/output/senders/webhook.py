@@ -152,7 +152,7 @@ def as_pagerduty(batch: Batch, key: str) -> Iterator[Body]:
 
 def identity(record: Record) -> str:
     """Return what records of the same alert, or rows of the same host in other windows, share."""
-    names = ("kind", "site", "alert") if record.get("alert") else ("kind", "site", "host", "side", "direction")
+    names = ("kind", "site", "alert") if record.get("alert") else ("kind", "site", "group", "host", "side", "direction")
     parts = (record.get(name) for name in names)
     return "/".join(str(part) for part in ("superhosts", *parts) if part)[:255]
 
