@@ -209,7 +209,8 @@ class PacketOptions(Options, panel="Traffic"):
     def varying(self) -> frozenset[str]:
         """The fields of rows, side and direction, of which several are looked for, so that tables have to show them."""
         directions = [f"{peers} {way}" for way in self.direction for peers in self.peers or ["any"]]
-        wanted = {"side": self.watch, "direction": directions, "group": [self.group_by, None]}
+        wanted: dict[str, Sequence[str | None]] = {"side": self.watch, "direction": directions}
+        wanted["group"] = [self.group_by, None]
         return frozenset(name for name, values in wanted.items() if len(set(values)) > 1)
 
 
