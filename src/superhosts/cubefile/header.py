@@ -142,7 +142,7 @@ _LATER: dict[str, Check] = {
     "filter": text(
         f"[a-z0-9 ,#-]{{0,{pairs.MOST_FILTER}}}", f"at most {pairs.MOST_FILTER} of a-z, 0-9, space, comma, # and -"
     ),
-    "group": text(f"[ -~]{{1,{pairs.MOST_GROUP}}}", f"1 to {pairs.MOST_GROUP} printable ASCII characters"),
+    "group": text(f"[ -~]{{0,{pairs.MOST_GROUP}}}", f"at most {pairs.MOST_GROUP} printable ASCII characters"),
 }
 KEY_FIELD = text("[0-9a-f]{16}", "16 hexadecimal digits")
 WIDTH_FIELD = one_of(32, 64, 128)

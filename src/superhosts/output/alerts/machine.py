@@ -35,8 +35,9 @@ from superhosts.output.records import ALERT, CLOSED, GROWN, OPEN, OPENED, STORM
 from superhosts.output.report import Row, counted_peers, known_peers
 
 QUIET, ALLOWED, MUTED, GONE = "quiet", "allowed", "muted", "rule removed"  # why an alert was closed
-# What an event says besides, if the row does: what the peers look like (--evidence), and who the host is (--labels, …).
-KNOWN = ("pattern", "label", "name", "asn", "as_name", "country")
+# What an event says besides, if the row does: the group of the packets (--group-by), what the peers look like
+# (--evidence), and who the host is (--labels, …).
+KNOWN = ("group", "pattern", "label", "name", "asn", "as_name", "country")
 MAIN = 0.5  # share of a host's pairs from which on one service is its service
 WINDOWS = 12  # of which the median is taken
 LEARNING = 6  # windows before anything is known of anybody
@@ -73,6 +74,7 @@ class AlertColumns(TypedDict, total=False):
 class KnownFields(TypedDict, total=False):
     """What rows have said of the host besides."""
 
+    group: str
     service: str
     pattern: str
     label: str
@@ -88,7 +90,6 @@ class AlertEvent(AlertColumns, KnownFields, total=False):
     kind: Required[Literal["alert"]]
     text: Required[str]
     closed: str
-    group: str
     id: str  # of what is sent
     site: str
 
@@ -142,7 +143,11 @@ class Alert:
     reason: str = ""
     act: bool = True  # something could be done against the host when it was opened, and must be undone at the end
     known: dict[str, Any] = field(default_factory=dict)  # what rows have said besides (KNOWN, service)
-    group: str = ""  # of packets, if they are kept apart: another host may have the same address
+
+    @property
+    def group(self) -> str:
+        """Of packets, if they are kept apart: in another group, another host may have the same address."""
+        return str(self.known.get("group", ""))
 
     @property
     def key(self) -> Key:
@@ -203,7 +208,6 @@ class Alert:
             "since": iso_time(self.opened),
             "until": iso_time(self.last),
             "windows": self.windows,
-            **({"group": self.group} if self.group else {}),
             **self.known,
             **ended,
             "act": act,
@@ -383,7 +387,8 @@ class AlertMachine:
     ) -> list[Event]:
         network, peers = network_of(row["host"]), known_peers(row)
         place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
-        alert = Alert(rule.name, *place, rule.threshold, window.start, window.end, group=row.get("group", ""))
+        group = {"group": row["group"]} if "group" in row else {}
+        alert = Alert(rule.name, *place, rule.threshold, window.start, window.end, known=group)
         least = rule.threshold_for(network)
         if rule.times_usual is not None:
             key = "\n".join(alert.key)

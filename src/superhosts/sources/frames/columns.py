@@ -150,7 +150,7 @@ def grouped(block: PacketBlock, columns: Columns, named: Callable[[int], str]) -
         edges = np.flatnonzero(np.diff(numbers[order])) + 1
         for rows in np.split(order, edges):
             group = re.sub("[^ -~]", "?", named(int(numbers[rows[0]])))[:MOST_GROUP]
-            found.append(replace(batch.take(rows), group=group))
+            found.append(replace(batch.take(rows) if len(edges) else batch, group=group))
     return tuple(found)
 
 
