@@ -200,9 +200,6 @@ class PacketOptions(Options, panel="Traffic"):
         these ports: 443, 8000-8100, https.""")
     tunnels: str = opt("outer|inner|both", "outer").about("""Whose addresses count in tunnels (GRE, IP in IP, VXLAN,
         GTP-U and others): the outer IP header's, the innermost one's, or both.""")
-    group_by: str | None = opt("exporter|interface|vlan", offers=("exporter", "interface", "vlan")).about("""Count the
-        traffic of each exporter of flows, interface or VLAN apart, where networks overlap: rows have a group. Each
-        group, of which a window has 64 at most, takes the memory of a detector. Not with --evidence.""")
     window: str | None = WINDOW_OR_ALL
 
     @property
@@ -210,7 +207,7 @@ class PacketOptions(Options, panel="Traffic"):
         """The fields of rows, side and direction, of which several are looked for, so that tables have to show them."""
         directions = [f"{peers} {way}" for way in self.direction for peers in self.peers or ["any"]]
         wanted: dict[str, Sequence[str | None]] = {"side": self.watch, "direction": directions}
-        wanted["group"] = [self.group_by, None]
+        wanted["group"] = [getattr(self, "group_by", None), None]
         return frozenset(name for name, values in wanted.items() if len(set(values)) > 1)
 
 
@@ -234,6 +231,9 @@ class ScanTrafficOptions(TrafficOptions, EvidenceOptions, panel="Traffic"):
         shown=f"{defaults.WINDOW}; input that ends and is shorter is one window, except with --save, --slide, --peers "
         "or the setting memory-total",
     )
+    group_by: str | None = opt("exporter|interface|vlan", offers=("exporter", "interface", "vlan")).about("""Count the
+        traffic of each exporter of flows, interface or VLAN apart, where networks overlap: rows have a group. Each
+        group, of which a window has 64 at most, takes the memory of a detector. Not with --evidence.""")
     slide: str | None = SLIDE
     filter: str | None = opt("EXPRESSION").about("""Packets that a live capture takes, as tcpdump writes it: 'tcp port
         22'. Needs libpcap.""")
