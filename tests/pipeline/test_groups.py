@@ -245,6 +245,12 @@ def test_who_opened_is_decided_within_a_group(tmp_path: Path) -> None:
     (window,) = sh.scan(path, inner=INNER, peers=("opened", "answered"), group_by="vlan", threshold=1, window="all")
     counts = {(row.part.group, row.part.direction): row.peers for row in window}
     assert counts[("vlan 5", "opened")] == counts[("vlan 5", "answered")] == 1
+    halves = [  # packets of several inputs are put in order before they are judged
+        written(tmp_path, p.pcap([(NOON + number, frame) for number, frame in enumerate(frames)][place::2]), f"{place}")
+        for place in (0, 1)
+    ]
+    (both,) = sh.scan(halves, inner=INNER, peers=("opened", "answered"), group_by="vlan", threshold=1, window="all")
+    assert {(row.part.group, row.part.direction): row.peers for row in both} == counts
     together = sh.scan(path, inner=INNER, peers=("opened",), group_by="vlan", threshold=1, window="all", proto="udp")
     assert [*next(iter(together))] == []
 
