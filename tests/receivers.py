@@ -33,7 +33,7 @@ class Receiver:
         *,
         port: int = 0,
         cert: Path | None = None,
-        answers: Sequence[int] = (),
+        answers: Sequence[int | tuple[int, str]] = (),
         gate: Path | None = None,
     ) -> None:
         self.got: list[Any] = []
@@ -84,10 +84,12 @@ class Requests(BaseHTTPRequestHandler):
         while receiver.gate is not None and not receiver.gate.exists() and not receiver.is_stopped:
             time.sleep(0.01)
         answers = receiver.answers
-        self.send_response(answers.pop(0) if len(answers) > 1 else answers[0] if answers else 200)
-        self.send_header("Content-Length", "2")
+        answer = answers.pop(0) if len(answers) > 1 else answers[0] if answers else 200
+        status, said = answer if isinstance(answer, tuple) else (answer, "ok")
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(said.encode())))
         self.end_headers()
-        self.wfile.write(b"ok")
+        self.wfile.write(said.encode())
 
     def log_message(self, *_: Any) -> None:
         pass

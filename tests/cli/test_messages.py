@@ -65,7 +65,8 @@ TABLE: dict[str, Said] = {
         "--output -: a sketch needs a file; results can go to standard output, with superhosts hosts",
     ),
     "a wrong output, before the input is looked at": refused(
-        "scan none.pcap -o rows.txt", "--output rows.txt: the name must end in .jsonl, .csv or .parquet"
+        "scan none.pcap -o rows.txt",
+        "--output rows.txt: the name must end in .jsonl, .csv or .parquet; or write FILE?format=, with ecs, ocsf, cef",
     ),
     # Files that are not what a command reads
     "a Zeek log": no_rows("conn.log", f"{NO_ENDS} --map src=COLUMN,dst=COLUMN; its columns: ts, uid, id.orig_h"),

@@ -137,8 +137,9 @@ def test_counters_in_a_file(run: Run, tmp_path: Path) -> None:
     (warning,) = counters.pop("warnings")
     assert warning.endswith(": the file ends inside a record; what came before counts")
     reasons = (
-        "no_contact late stray repeated skipped_family unused truncated unsupported_link bad_rows same_ends filtered"
+        "no_contact late stray repeated ungrouped skipped_family unused truncated unsupported_link bad_rows same_ends"
     )
+    reasons += " filtered"
     others = "ipv6 rows windows_revised windows_incomplete skipped_records special_ends drops repeats"
     assert counters == dict.fromkeys(others.split(), 0) | {
         "packets": 42,

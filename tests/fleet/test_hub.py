@@ -19,9 +19,10 @@ from faults import DeadError, at_commit, at_rename, die
 from fleets import KEY, LARGER, SETTINGS, damage, forge_parcel, make_sketch, window, write_parcel
 from forging import take_apart
 from hubs import SITES, FakeTime, Node, make_archive, three, union_of
-from superhosts.core.pairs import HostKeys, Part
+from superhosts.core.pairs import MOST_GROUPS, HostKeys, Part
 from superhosts.core.results import Selection
 from superhosts.cubefile.container import VERSION
+from superhosts.cubefile.header import MOST_PARTS
 from superhosts.errors import HalfMergedError, MergeError
 from superhosts.fleet.filelink import FileReceiver, FileSender
 from superhosts.fleet.link import MERGED, REFUSED, RESEND, Receipt
@@ -504,7 +505,9 @@ def test_filters_keep_rows_apart(tmp_path: Path) -> None:
     assert found["tcp port 443"]["peers_high"] < 3600
 
 
-def test_a_sketch_has_so_many_parts_and_no_more() -> None:
+def test_a_sketch_has_so_many_parts_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_PARTS == 84 * MOST_GROUPS
+    monkeypatch.setattr("superhosts.sketch.sketch.MOST_PARTS", 84)  # so many as a sketch without groups may have
     whole = Sketch(SETTINGS.make_detector)
     for number in range(84):
         whole.merge(sketch_of("ams", {Part(filter=f"port {number}"): range(1)}))

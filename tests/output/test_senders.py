@@ -28,8 +28,11 @@ from receivers import Receiver
 from superhosts.core.pairs import Window
 from superhosts.core.results import SuperHost
 from superhosts.errors import UsageError
+from superhosts.output.delivery import DeliveryOptions
+from superhosts.output.destination import ENDLESS
+from superhosts.output.mappings import FORMATS, line_of, shaped
 from superhosts.output.records import Batch, batches_of
-from superhosts.output.registry import SENDERS, load_sender
+from superhosts.output.registry import SENDERS, load_sender, open_destination
 from superhosts.output.report import Report, make_rows
 from superhosts.output.senders import PermanentError, Sender, TemporaryError
 from waiting import DEADLINE, wait_for
@@ -251,8 +254,8 @@ def test_slack_and_teams(tmp_path: Path) -> None:
         row("<!channel>&", label="[x](http://evil) *bold*"), *(row(f"10.0.0.{number}") for number in range(25))
     )
     with Receiver("http") as receiver:
-        for template in ("slack", "teams"):
-            deliver(f"webhook+http://127.0.0.1:{receiver.port}/?template={template}", many)
+        for format in ("slack", "teams"):
+            deliver(f"webhook+http://127.0.0.1:{receiver.port}/?format={format}", many)
         slack, teams = (json.loads(got["body"]) for got in receiver.wait(2))
     lines = slack["text"].splitlines()
     assert lines[0].startswith("*Super hosts (ams) 2026-11-14")
@@ -272,7 +275,7 @@ def test_slack_and_teams(tmp_path: Path) -> None:
 def test_pagerduty_gets_an_event_for_each_host_and_goes_on_where_it_failed(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("R0UT1NG\n")
     with Receiver("http", answers=[202, 503, 202]) as receiver:
-        address = f"webhook+http://127.0.0.1:{receiver.port}/v2/enqueue?template=pagerduty"
+        address = f"webhook+http://127.0.0.1:{receiver.port}/v2/enqueue?format=pagerduty"
         with pytest.raises(UsageError, match="routing-key-file=FILE"):
             deliver(address)
         with opened(f"{address}&routing-key-file={tmp_path / 'key'}") as sender:
@@ -285,6 +288,137 @@ def test_pagerduty_gets_an_event_for_each_host_and_goes_on_where_it_failed(tmp_p
     assert {(event["routing_key"], event["event_action"]) for event in events} == {("R0UT1NG", "trigger")}
     assert events[0]["dedup_key"] == "superhosts/superhost/ams/10.0.0.7/inner/out"
     assert events[0]["payload"]["severity"] == "warning"
+
+
+def test_formats_of_others_and_the_former_name_of_the_option(tmp_path: Path) -> None:
+    with Receiver("http") as receiver:
+        address = f"webhook+http://127.0.0.1:{receiver.port}/"
+        for query in ("format=ecs", "format=cef", "template=ocsf", "template=json"):
+            deliver(f"{address}?{query}")
+        with pytest.raises(UsageError, match="same option"):
+            deliver(f"{address}?template=json&format=json")
+        deliver(f"{address}?format=ecs", next(batches_of(Report(rows=[], revision=2))))  # sends nothing
+        documents, lines, findings, whole = receiver.wait(4)
+    assert json.loads(documents["body"]) == [shaped(record, "ecs") for record in TWO.records]
+    assert lines["body"].split("\n") == [line_of(record, "cef") for record in TWO.records]
+    assert lines["headers"]["content-type"].startswith("text/plain")
+    assert json.loads(findings["body"]) == [shaped(record, "ocsf") for record in TWO.records]
+    assert json.loads(whole["body"]) == TWO.as_json()
+
+
+def test_syslog_in_formats_of_others(tmp_path: Path) -> None:
+    one = batch(row("10.0.0.7", label="ä"))
+    with Receiver("udp") as receiver:
+        for format in FORMATS:
+            deliver(f"syslog://127.0.0.1:{receiver.port}?format={format}", one)
+        got = receiver.wait(3)
+    for message, format in zip(got, FORMATS, strict=True):
+        head, _, text = message.partition(" superhost - ")
+        assert head.startswith("<29>1 ")
+        assert text == line_of(one.records[0], format)
+
+
+# Splunk and Elasticsearch
+
+
+def test_splunk_gets_events_with_their_times(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("abc\n")
+    options = f"token-file={tmp_path / 'token'}"
+    with Receiver("http", answers=[(200, '{"text":"Success","code":0}')]) as receiver:
+        address = f"splunk+http://127.0.0.1:{receiver.port}"
+        deliver(f"{address}?{options}&index=network&sourcetype=our:hosts")
+        deliver(f"{address}/prefix/?{options}&format=ocsf")
+        deliver(f"{address}?{options}&format=cef")
+        first, second, third = receiver.wait(3)
+    assert (first["path"], second["path"]) == ("/services/collector/event", "/prefix/services/collector/event")
+    assert first["headers"]["authorization"] == "Splunk abc"
+    events = [[json.loads(line) for line in got["body"].splitlines()] for got in (first, second, third)]
+    common = {"time": NOON / 1e9 + 300, "source": "superhosts", "sourcetype": "our:hosts", "index": "network"}
+    assert events[0] == [{**common, "event": record} for record in TWO.records]
+    assert [each["event"] for each in events[1]] == [shaped(record, "ocsf") for record in TWO.records]
+    assert [each["event"] for each in events[2]] == [line_of(record, "cef") for record in TWO.records]
+    assert "index" not in events[1][0]
+
+
+def test_what_splunk_answers(tmp_path: Path) -> None:
+    answers: list[tuple[int, str, type[Exception]]] = [
+        (403, '{"text":"Invalid token","code":4}', TemporaryError),
+        (400, '{"text":"Incorrect index","code":7,"invalid-event-number":1}', TemporaryError),
+        (400, '{"text":"Invalid data format","code":6,"invalid-event-number":0}', PermanentError),
+        (400, '{"text":"No such code","code":70}', PermanentError),
+        (503, '{"text":"Server is busy","code":9}', TemporaryError),
+    ]
+    with Receiver("http", answers=[(status, text) for status, text, _ in answers]) as receiver:
+        for status, _, kind in answers:
+            with pytest.raises(kind, match=f"it answers {status}"):
+                deliver(f"splunk+http://127.0.0.1:{receiver.port}")
+
+
+def bulk_answer(*statuses: int) -> tuple[int, str]:
+    """Return what `_bulk` answers: a status for each document."""
+    error = {"type": "mapper_parsing_exception", "reason": "failed to parse field [host]"}
+    items = [{"create": {"status": each} | ({} if each < 300 else {"error": error})} for each in statuses]
+    return 200, json.dumps({"items": items})
+
+
+def bulk(body: str) -> dict[str, Any]:
+    """Return the documents of a request by their ids."""
+    lines = [json.loads(line) for line in body.splitlines()]
+    assert body.endswith("\n")
+    assert all(list(action) == ["create"] for action in lines[::2])
+    return {action["create"]["_id"]: document for action, document in zip(lines[::2], lines[1::2], strict=True)}
+
+
+def test_elasticsearch_gets_documents_by_their_ids(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a2V5\n")
+    with Receiver("http", answers=[bulk_answer(201, 409)]) as receiver:  # the second one is there already
+        address = f"elastic+http://127.0.0.1:{receiver.port}/prefix/hosts/"
+        deliver(f"{address}?token-file={tmp_path / 'token'}")
+        deliver(f"{address}?format=json")
+        first, second = receiver.wait(2)
+    assert first["path"].startswith("/prefix/hosts/_bulk?filter_path=")
+    assert first["headers"]["authorization"] == "ApiKey a2V5"
+    assert first["headers"]["content-type"] == "application/x-ndjson"
+    assert bulk(first["body"]) == {record["id"]: shaped(record, "ecs") for record in TWO.records}
+    assert bulk(second["body"]) == {record["id"]: record for record in TWO.records}
+
+
+def test_what_elasticsearch_refuses_is_dropped_alone_and_what_it_does_not_take_now_comes_again() -> None:
+    many = batch(*(row(f"10.0.0.{number}") for number in range(5)))
+    ids = [record["id"] for record in many.records]
+    answers = [(503, "no"), bulk_answer(201, 400, 429, 404, 201), bulk_answer(201, 503), bulk_answer(400)]
+    with Receiver("http", answers=[*answers, bulk_answer(201, 201)]) as receiver:
+        with opened(f"elastic+http://127.0.0.1:{receiver.port}/hosts") as sender:
+            for why in ("it answers 503", "it answers 429 .*for 2 records", "it answers 503 .* for 1 record$"):
+                with pytest.raises(TemporaryError, match=why):
+                    sender.deliver(many)
+            with pytest.raises(PermanentError, match=r"2 records of 5: it answers 400 .*mapper_parsing_exception"):
+                sender.deliver(many)
+            sender.deliver(TWO)
+        sent = [list(bulk(got["body"])) for got in receiver.wait(5)]
+    assert sent == [ids, ids, ids[2:4], ids[3:4], [record["id"] for record in TWO.records]]
+
+
+@pytest.mark.parametrize("answer", ["", "[]", '{"items": 3}', '{"items": []}', '{"items": [{"create": {}}, {}]}'])
+def test_an_answer_that_is_none_of_elasticsearch(answer: str) -> None:
+    with Receiver("http", answers=[(200, answer)]) as receiver, pytest.raises(TemporaryError, match="its answer"):
+        deliver(f"elastic+http://127.0.0.1:{receiver.port}/hosts")
+
+
+def test_elasticsearch_with_a_queue(tmp_path: Path) -> None:
+    """One report, of which a record is refused and another comes again: told once, and nothing else is lost."""
+    said: list[str] = []
+    options = DeliveryOptions(tmp_path / "queue", site="ams", say=said.append, first_pause=0.01)
+    with Receiver("http", answers=[bulk_answer(429, 400), bulk_answer(201)]) as receiver:
+        address = f"elastic+http://127.0.0.1:{receiver.port}/hosts"
+        destination = open_destination(address, ENDLESS, options)
+        destination.write(Report(rows=[row("10.0.0.7"), row("10.0.0.8")], window=WINDOW))
+        sent = [bulk(got["body"]) for got in receiver.wait(2)]
+        wait_for(lambda: destination.status()["dropped"] == 1, "the refused record is counted")
+        destination.close()
+    assert [len(each) for each in sent] == [2, 1]
+    assert destination.status()["waiting"] == 0
+    assert any("REFUSES a report: 1 record of 2: it answers 400" in each for each in said)
 
 
 # Alertmanager
@@ -548,7 +682,7 @@ WRONG = {
     "syslog://host?app=a b": "app: use 1 to 48 printable ASCII",
     "syslog+tls://host?ca=/none": "ca=/none: cannot be read: No such file",
     "syslog://host?timeout=soon": "timeout: ",
-    "webhook+https://host/secret?template=fax": "^webhook.https://host/…: template=fax: use json, slack",
+    "webhook+https://host/secret?template=fax": "^webhook.https://host/…: format=fax: use json, slack",
     "webhook+https://host/?secret-file=/none": "secret-file=/none: cannot be read",
     "webhook+https://me:pass@host/": "every user of this machine can see a password on a command line",
     "exec:notify": "name a program by its full path",
@@ -558,6 +692,10 @@ WRONG = {
     "smtp://me@host/?to=a@b.example": "name the file of the password: password-file=FILE",
     "nats://host:4222": "name a subject",
     "nats://host:4222/a.*": "name a subject",
+    "elastic+https://host:9200": "name an index",
+    "elastic+https://host/index?format=cef": "format=cef: use ecs, ocsf, json",
+    "splunk+https://host:8088?token-file=/none": "token-file=/none: cannot be read",
+    "syslog://host?format=xml": "format=xml: use text, json, ecs, ocsf, cef",
     "kafka://host": "name a broker and a topic",
     "apprise:nonsense": "Apprise does not know such a URL",
 }

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from superhosts.sources.base import Wants
 from superhosts.sources.frames.columns import ColumnLender, Columns
 
 
@@ -12,14 +13,18 @@ def fill(columns: Columns, value: int) -> None:
 
 
 @pytest.mark.parametrize("details", [False, True])
-def test_columns_have_their_sizes_and_do_not_overlap(details: bool) -> None:
-    columns = ColumnLender(5, 3, details).borrow()
-    of_details = [(5,), (3,)] if details else [(0,), (0,)]
-    assert [column.shape for column in columns] == [(5,), (5,), (5,), (3, 2), (3, 2), (3,), *of_details]
+@pytest.mark.parametrize("group", ["", "vlan", "exporter"])
+def test_columns_have_their_sizes_and_do_not_overlap(details: bool, group: str) -> None:
+    columns = ColumnLender(5, 3, Wants(details, group=group)).borrow()
+    more = [
+        shape for is_wanted in (details, group == "vlan") for shape in ([(5,), (3,)] if is_wanted else [(0,), (0,)])
+    ]
+    assert [column.shape for column in columns] == [(5,), (5,), (5,), (3, 2), (3, 2), (3,), *more]
     for number, column in enumerate(columns):
         column.fill(number)
     assert all((column == number).all() for number, column in enumerate(columns))
     kinds = [np.uint32, np.uint32, np.int64, np.uint64, np.uint64, np.int64, np.uint64, np.uint64]
+    kinds += [np.uint16, np.uint16]
     assert [column.dtype for column in columns] == kinds
 
 

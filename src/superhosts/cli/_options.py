@@ -53,8 +53,9 @@ INPUTS = (
 )
 SENT_OUTPUT = (
     "Or send them to syslog://HOST, webhook+https://HOST/PATH, alertmanager+http://HOST, smtp://HOST/?to=…, "
-    "nats://HOST/SUBJECT, kafka://BROKER/TOPIC, exec:/PROGRAM or apprise:URL (docs/guides/destinations.md); @FILE "
-    "holds addresses with secrets. May be given several times."
+    "nats://HOST/SUBJECT, kafka://BROKER/TOPIC, splunk+https://HOST:8088, elastic+https://HOST:9200/INDEX, "
+    "exec:/PROGRAM or apprise:URL (docs/guides/destinations.md); @FILE holds addresses with secrets. ?format=ecs, ocsf "
+    "or cef chooses another format of records. May be given several times."
 )
 ENDLESS_OUTPUT = (
     "rows are appended to a file (.jsonl, .csv), or a Parquet file for each window is written to a folder. "
@@ -206,7 +207,8 @@ class PacketOptions(Options, panel="Traffic"):
     def varying(self) -> frozenset[str]:
         """The fields of rows, side and direction, of which several are looked for, so that tables have to show them."""
         directions = [f"{peers} {way}" for way in self.direction for peers in self.peers or ["any"]]
-        wanted = {"side": self.watch, "direction": directions}
+        wanted: dict[str, Sequence[str | None]] = {"side": self.watch, "direction": directions}
+        wanted["group"] = [getattr(self, "group_by", None), None]
         return frozenset(name for name, values in wanted.items() if len(set(values)) > 1)
 
 
@@ -230,6 +232,9 @@ class ScanTrafficOptions(TrafficOptions, EvidenceOptions, panel="Traffic"):
         shown=f"{defaults.WINDOW}; input that ends and is shorter is one window, except with --save, --slide, --peers "
         "or the setting memory-total",
     )
+    group_by: str | None = opt("exporter|interface|vlan", offers=("exporter", "interface", "vlan")).about("""Count the
+        traffic of each exporter of flows, interface or VLAN apart, where networks overlap: rows have a group. Each
+        group, of which a window has 64 at most, takes the memory of a detector. Not with --evidence.""")
     slide: str | None = SLIDE
     filter: str | None = opt("EXPRESSION").about("""Packets that a live capture takes, as tcpdump writes it: 'tcp port
         22'. Needs libpcap.""")

@@ -91,7 +91,16 @@ def _shortened(thread: str) -> str:
 LEAST_COMPILING = 0.5  # seconds that are told
 WRONG_INNER = 0.9  # share of packets without an inner end from which on --inner is probably not what was meant
 # Packets that should have counted
-LOSSES = ("truncated", "unsupported_link", "bad_rows", "unknown_details", "late", "stray", "skipped_family")
+LOSSES = (
+    "truncated",
+    "unsupported_link",
+    "bad_rows",
+    "unknown_details",
+    "late",
+    "stray",
+    "ungrouped",
+    "skipped_family",
+)
 # What flow exports lack, by the name of the counter in their status: one of them, and several.
 EXPORT_LOSSES = {
     "lost_records": ("record LOST before it arrived", "records LOST before they arrived"),

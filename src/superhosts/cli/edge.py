@@ -70,7 +70,7 @@ def _local_rows(options: EdgeOptions) -> Iterator[LocalRows | None]:
     if not options.output:
         yield None
         return
-    run = RunKind(columns_with(options.evidence), endless=True)
+    run = RunKind(columns_with(options.evidence, options.group_by), endless=True)
     asked = output_options(options, run, site=options.site, state=options.spool)
     with open_destinations(asked, run, table=False, say=tell) as destinations:
         yield LocalRows(destinations, tell)

@@ -33,7 +33,7 @@ from superhosts.sketch.sketch import Sketch, load
 def explain(options: Explain) -> None:
     wanted = output_options(options)
     # JSON Lines on standard output say more than rows do (columns, sites, the union), so they are printed here.
-    rows_only = replace(wanted, json=False, outputs=wanted.addresses)
+    rows_only = replace(wanted, json=False, outputs=[each for each in wanted.outputs if each != "-"])
     key = given_key(options.key_file)
     prepare_file(options.plot)
     errors = ReportedErrors()
@@ -105,7 +105,7 @@ def _explain_many(
         facts.add(load(good[0], key=key, max_memory=options.memory_total))  # those of a fleet have one memory and key
         windows = len({row["window_start"] for row in rows})
         say_each(draw_history(rows, options.plot, facts.note(printable(options.host), windows=windows)))
-    if format == "csv":
+    if format not in ("json", "table"):
         return
     unions = _ask_union(good, options, key) if good else []
     if format == "json":

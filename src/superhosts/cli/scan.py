@@ -98,7 +98,7 @@ def scan(options: ScanOptions) -> None:
 
         settings, desk = with_alerts(options, options.config, settings, asked, ends=True, quiet=options.quiet)
     lives = settings.window != "all" and not all(source.replays for source in sources)  # windows come one by one
-    columns = columns_with(settings.evidence)
+    columns = columns_with(settings.evidence, settings.group_by)
     kind = RunKind(columns, many_windows=True if lives else None, varying=options.varying)
     outputs = open_destinations(asked, kind, table=not counters.takes_standard_output, desk=desk)
     # Saved sketches keep the windows that all sites have.

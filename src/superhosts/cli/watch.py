@@ -46,7 +46,7 @@ def watch(options: Watch) -> None:
     view: View = ScanProgress(wanted=not options.quiet)
     if asked.format == "table" and not counters.takes_standard_output and sys.stdout.isatty():
         view = LiveView(parse_seconds(options.refresh), options.varying, alerts=desk.open_events if desk else list)
-    kind = RunKind(columns_with(settings.evidence), endless=True, varying=options.varying)
+    kind = RunKind(columns_with(settings.evidence, settings.group_by), endless=True, varying=options.varying)
     table = not isinstance(view, LiveView) and not counters.takes_standard_output
     is_live = not all(source.replays for source in sources)  # files can wait for a reader of standard output
     outputs = open_destinations(asked, kind, table=table, say=tell if is_live else None, desk=desk)

@@ -52,6 +52,7 @@ def host_name(row: Row) -> str:
 
 HOST_COLUMNS = {
     "site": HostColumn("site", lambda row: printable(row.get("site", ""))),
+    "group": HostColumn("group", lambda row: printable(row.get("group", ""))),
     "host": HostColumn("host", lambda row: printable(row["host"])),
     "side": HostColumn("side", lambda row: printable(row.get("side", ""))),
     "direction": HostColumn("direction", lambda row: printable(row.get("direction", ""))),

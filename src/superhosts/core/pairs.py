@@ -94,6 +94,9 @@ DIRECTIONS = ("any", "out", "in")
 CONTACTS = ("opened", "answered", "unanswered")  # peers to whom the host opened, and of these who answered or not
 COUNTS = ("hosts", "ports", "host-ports")  # what peers are: addresses, ports, or both together
 MOST_FILTER = 200  # characters of the words of a filter
+MOST_GROUPS = 64  # of packets, in a window of a run
+MOST_GROUP = 64  # characters of the name of a group
+LATER_FIELDS = ("counts", "filter", "group")  # of parts; files have them where they are not the defaults
 # What the direction of a part may be. Without an ending a contact is one that the host opened, with it the peer.
 CONTACT_DIRECTIONS = tuple(f"{contact}{ending}" for ending in ("", "-in") for contact in CONTACTS)
 
@@ -108,6 +111,7 @@ class PacketBatch:
     time: Times
     known_span: InitVar[tuple[int, int] | None] = None
     details: Details | None = None  # protocol, ports and flags, as laid out above; None: not asked for, or unknown
+    group: str = ""  # what kept these packets apart from others, like "vlan 12"; empty: nobody has asked for that
     span: tuple[int, int] = field(init=False)  # earliest and latest time; (0, 0) without packets
 
     def __post_init__(self, known_span: tuple[int, int] | None) -> None:
@@ -122,11 +126,13 @@ class PacketBatch:
     def take(self, rows: slice | NDArray[Any], known_span: tuple[int, int] | None = None) -> PacketBatch:
         """Return some of the packets: a slice, indexes, or a mask."""
         details = None if self.details is None else self.details[rows]
-        return PacketBatch(self.family, self.src[rows], self.dst[rows], self.time[rows], known_span, details)
+        return PacketBatch(
+            self.family, self.src[rows], self.dst[rows], self.time[rows], known_span, details, self.group
+        )
 
 
-# Packets of one span of time: at most one batch per address family. A block holds both families so that no window
-# closes between them.
+# Packets of one span of time: at most one batch per address family, and per group where packets have groups. A block
+# holds both families so that no window closes between them.
 PacketBlock = tuple[PacketBatch, ...]
 
 
@@ -171,6 +177,7 @@ class Part(NamedTuple):
     direction: str = "any"
     counts: str = "hosts"  # one of COUNTS
     filter: str = ""  # which packets count by protocol, port and tunnel, in words; empty: all, by their outer addresses
+    group: str = ""  # of packets (PacketBatch); parts of different groups are never united
 
     @property
     def columns(self) -> tuple[int | None, str, str]:
@@ -195,15 +202,13 @@ class Part(NamedTuple):
         """The part as files have it: later fields only where they differ from what older releases know."""
         usual = Part._field_defaults
         return {
-            name: value
-            for name, value in self._asdict().items()
-            if name not in ("counts", "filter") or value != usual[name]
+            name: value for name, value in self._asdict().items() if name not in LATER_FIELDS or value != usual[name]
         }
 
     @property
     def marks(self) -> dict[str, str]:
-        """What rows say of the part besides their columns: `counts` and `filter`, where they are not the defaults."""
-        return {name: value for name, value in self.fields.items() if name in ("counts", "filter")}
+        """What rows say of the part besides their columns, where it is not the default."""
+        return {name: value for name, value in self.fields.items() if name in LATER_FIELDS}
 
     def may_hold(self, host: object) -> bool:
         """Return True if a host is of this part's address family. Generic keys may look like anything."""
@@ -214,6 +219,7 @@ class Part(NamedTuple):
         """The part as messages call it: IPv4 inner any."""
         counts = f" {self.counts}" if self.counts != "hosts" else ""
         own = f" ({self.filter})" if self.filter else ""
+        own += f" of {self.group}" if self.group else ""
         return f"{f'IPv{self.family}' if self.family else 'generic keys'} {self.side} {self.direction}{counts}{own}"
 
 

@@ -17,7 +17,7 @@ from superhosts.cubefile.container import Arrays, File, write
 
 # A contact that is unanswered is the difference of two others, and not stored.
 _DIRECTIONS = (*pairs.DIRECTIONS, *(each for each in pairs.CONTACT_DIRECTIONS if not each.startswith("unanswered")))
-MOST_PARTS = 2 * len(SIDES) * len(_DIRECTIONS) * len(COUNTS)
+MOST_PARTS = 2 * len(SIDES) * len(_DIRECTIONS) * len(COUNTS) * pairs.MOST_GROUPS
 LEAST_EVIDENCE: Final = 1 << 10  # pairs of the smallest sample
 MOST_EVIDENCE: Final = 1 << 22
 EVIDENCE_WORDS: Final = {4: 6, 6: 10}  # words of a row of the sample, by address family
@@ -142,6 +142,7 @@ _LATER: dict[str, Check] = {
     "filter": text(
         f"[a-z0-9 ,#-]{{0,{pairs.MOST_FILTER}}}", f"at most {pairs.MOST_FILTER} of a-z, 0-9, space, comma, # and -"
     ),
+    "group": text(f"[ -~]{{0,{pairs.MOST_GROUP}}}", f"at most {pairs.MOST_GROUP} printable ASCII characters"),
 }
 KEY_FIELD = text("[0-9a-f]{16}", "16 hexadecimal digits")
 WIDTH_FIELD = one_of(32, 64, 128)

@@ -194,7 +194,7 @@ def _add(whole: Sketch, path: Path, settings: Settings) -> None:
     start, end = whole.window
     sums: dict[tuple[Any, ...], Entry] = {}  # one entry for each part, as one scan over all packets would produce
     for entry in before + whole.entries:
-        part = tuple(entry.get(name) for name in ("site", "family", "side", "direction", "counts"))
+        part = tuple(entry.get(name) for name in ("site", "family", "side", "direction", "counts", "filter", "group"))
         pairs = entry["pairs"] + (sums[part]["pairs"] if part in sums else 0)
         sums[part] = {**entry, "start": start, "end": end, "pairs": pairs}
     whole.entries = list(sums.values())

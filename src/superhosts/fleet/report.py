@@ -101,7 +101,7 @@ class SiteEstimates:
         self._before: dict[int, list[Row]] = {}  # from the previous report, by host
         self._answers: dict[str, dict[Part, SuperHosts]] = {}  # by site
         self._names = {
-            (plain_host(item.host), *item.part.columns, item.part.counts, item.part.filter): number
+            (plain_host(item.host), *item.part.columns, item.part.counts, item.part.filter, item.part.group): number
             for number, item in enumerate(found)
         }
         hosts: dict[Part, list[int]] = defaultdict(list)
@@ -117,7 +117,7 @@ class SiteEstimates:
         """Take the sites from the rows of the previous report, since some sites' sketches may be gone by now."""
         for row in rows:
             place = row["host"], row["family"], row["side"], row["direction"]
-            number = self._names.get((*place, row.get("counts", "hosts"), row.get("filter", "")))
+            number = self._names.get((*place, row.get("counts", "hosts"), row.get("filter", ""), row.get("group", "")))
             if number is not None:
                 self._before[number] = row["sites"]
 

@@ -36,6 +36,8 @@ class RunKind(NamedTuple):
     many_windows: bool | None = None  # whether there will be more than one report; None: not known beforehand
     varying: frozenset[str] = frozenset()  # fields (site, side, direction) that differ between rows, or may
     optional: tuple[str, ...] = ()  # columns behind the others, if the first row of a file has them
+    format: str = ""  # of lines, one of mappings.FORMATS; empty: JSON, or CSV where the ending says so
+    site: str = ""  # which installation reports, in such a format
 
     def columns_of(self, rows: Sequence[Row]) -> tuple[str, ...]:
         return (*self.columns, *(name for name in self.optional if rows and name in rows[0]))

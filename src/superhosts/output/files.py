@@ -47,13 +47,14 @@ _JOURNAL = record({"id": _ID, "span": _SPAN, "recent": sequence(_ID)})
 
 
 class ReplacedFile(Destination):
-    """A file that appears as a whole when the run has succeeded; its ending selects the format."""
+    """A file that appears as a whole when the run has succeeded; its ending selects the format, or the address does."""
 
     def __init__(self, address: str | Path, run: RunKind = RUN_THAT_ENDS, *, private: bool = False) -> None:
         super().__init__(str(address), run)
         self.path = Path(address)
         self._rows: list[Row] = []
-        self._is_parquet = self.path.suffix.lower() == ".parquet"
+        ending = "" if run.format else self.path.suffix.lower()
+        self._is_parquet = ending == ".parquet"
         if self._is_parquet:
             _import_parquet()
         if not self.path.parent.is_dir():
@@ -62,8 +63,8 @@ class ReplacedFile(Destination):
         with output_errors(self.path):
             self._stream = self._replacement.open()
         self._text = io.TextIOWrapper(self._stream, encoding="utf-8", newline="", write_through=True)
-        is_csv = self.path.suffix.lower() == ".csv"
-        self._lines = Csv(self._text, run.columns) if is_csv else JsonLines(self._text)
+        is_csv = ending == ".csv"
+        self._lines = Csv(self._text, run.columns) if is_csv else JsonLines(self._text, run.format, run.site)
 
     @classmethod
     def endings(cls, run: RunKind) -> tuple[str, ...]:
@@ -134,7 +135,7 @@ class Span(NamedTuple):
 
 
 class AppendedFile(Destination):
-    """A .jsonl or .csv file to which rows are appended. A line that a crash left incomplete is removed first.
+    """A file of lines to which rows are appended. A line that a crash left incomplete is removed first.
 
     A .csv file keeps the columns in its header, even if an earlier version wrote it and new rows have more columns, or
     if it was written with names or patterns and new rows have none.
@@ -202,7 +203,7 @@ class AppendedFile(Destination):
         if self.path.suffix.lower() == ".csv":
             Csv(text, self._columns, header=end == 0).write(report.rows)
         else:
-            JsonLines(text).write(report.rows)
+            JsonLines(text, self.run.format, self.run.site).write(report.rows)
         data = text.getvalue().encode()
         left = memoryview(data)
         with output_errors(self.path):

@@ -16,19 +16,24 @@ import numpy as np
 
 from superhosts.core.text import printable, setting
 from superhosts.errors import UsageError, import_extra
+from superhosts.output.mappings import line_of
+from superhosts.output.records import make_record
 from superhosts.output.report import COLUMNS, Row
 
 _TABS = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\0": "\\0", "\b": "\\b", "\f": "\\f"})
 
 
 class JsonLines:
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    """Lines of JSON, or of a format of others (mappings.FORMATS), in which each row becomes a record of a site."""
+
+    def __init__(self, stream: TextIO, format: str = "", site: str = "") -> None:
+        self._stream, self._format, self._site = stream, format, site
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write rows and flush them: a reader may be waiting."""
         for row in rows:
-            self._stream.write(json.dumps(row) + "\n")
+            sent = make_record(row, self._site, row.get("revision", 1)) if self._format else row
+            self._stream.write(line_of(sent, self._format) + "\n")
         self._stream.flush()
 
 

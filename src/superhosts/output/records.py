@@ -117,7 +117,8 @@ def describe(record: Record) -> str:
         number = f"{peers} {what}" + (f" ({low} to {high})" if low != high else "")
     way, pattern = record.get("direction"), record.get("pattern")
     called = next((f" ({record[name]})" for name in ("label", "name", "as_name") if record.get(name)), "")
-    found = f"{record.get('host', record['kind'])}{called}: {number}"
+    group = f" of {record['group']}" if record.get("group") else ""
+    found = f"{record.get('host', record['kind'])}{group}{called}: {number}"
     return found + (f", direction {way}" if way not in (None, "any") else "") + (f", {pattern}" if pattern else "")
 
 

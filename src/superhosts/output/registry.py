@@ -2,7 +2,8 @@
 
 An address is a file, whose ending selects the format (replaced by a run that ends, appended to by one that does not), a
 folder of Parquet files (one per window, of a run without an end), `-` (standard output: JSON Lines, or CSV with
-`--csv`), `scheme:…`, or `@FILE`: the addresses in a file, one in each line, as they may hold secrets.
+`--csv`), either with `?format=ecs` (lines in a format of others, whatever the ending), `scheme:…`, or `@FILE`: the
+addresses in a file, one in each line, as they may hold secrets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.core.files import exposure_warning
 from superhosts.core.notices import WARNING, Notice
@@ -25,6 +26,7 @@ from superhosts.output.acts import Acting, Actor, Ledger
 from superhosts.output.delivery import Delivery, DeliveryOptions, left_behind
 from superhosts.output.destination import RUN_THAT_ENDS, Destination, Destinations, RunKind
 from superhosts.output.files import AppendedFile, ParquetFolder, PatientFile, ReplacedFile
+from superhosts.output.mappings import FORMATS
 from superhosts.output.names import NO_NAMES, Annotator, NamingOptions
 from superhosts.output.senders import Sender, masked
 from superhosts.output.stdout import BackgroundStdout, Format, StandardOutput
@@ -43,6 +45,8 @@ SENDERS = {
     "alertmanager+https": "alertmanager:Alertmanager",
     "apprise": "apprise:Apprise",
     "bgp": "bgp:Bgp",
+    "elastic+http": "bulk:Elastic",
+    "elastic+https": "bulk:Elastic",
     "exec": "hook:Hook",
     "kafka": "kafka:Kafka",
     "list": "firewall:ListFile",
@@ -51,6 +55,8 @@ SENDERS = {
     "nft": "firewall:Nft",
     "smtp": "mail:Mail",
     "smtps": "mail:Mail",
+    "splunk+http": "bulk:Splunk",
+    "splunk+https": "bulk:Splunk",
     "syslog": "syslog:Syslog",
     "syslog+tcp": "syslog:Syslog",
     "syslog+tls": "syslog:Syslog",
@@ -92,11 +98,14 @@ class OutputOptions:
 
     @property
     def format(self) -> Format:
-        return "csv" if self.csv else "json" if self.json or "-" in self.outputs else "table"
+        for path, format in map(split_format, self.outputs):
+            if path == "-":
+                return format or ("csv" if self.csv else "json")
+        return "csv" if self.csv else "json" if self.json else "table"
 
     @property
     def addresses(self) -> list[str]:
-        return [text for text in self.outputs if text != "-"]
+        return [text for text in self.outputs if split_format(text)[0] != "-"]
 
     @contextmanager
     def naming_option(self) -> Iterator[None]:
@@ -120,8 +129,15 @@ def open_destination(
         for warning in sender.address.warnings():
             delivery.say(warning)
         return Delivery(sender, run, delivery)
-    opened = kind(address, run)
-    return PatientFile(opened, Path(address), delivery) if run.endless else opened
+    path, format = split_format(address) if issubclass(kind, AppendedFile | ReplacedFile) else (address, "")
+    opened = kind(path, run._replace(format=format, site=delivery.site))
+    return PatientFile(opened, Path(path), delivery) if run.endless else opened
+
+
+def split_format(address: str) -> tuple[str, Any]:
+    """Return the path and the format of an address like rows.log?format=cef; no format is an empty text."""
+    path, mark, format = address.rpartition("?format=")
+    return (path, format) if mark and format in FORMATS else (address, "")
 
 
 def check_addresses(options: OutputOptions, run: RunKind) -> None:
@@ -141,6 +157,13 @@ def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
     # Almost anything can be a path, so schemes come first. A file may be called nats:a.csv.
     if scheme in SENDERS and (f"{scheme}://" in address or scheme in WITHOUT_SLASHES):
         return load_sender(scheme)
+    path, format = split_format(address)
+    if format and "://" not in path:
+        if Path(path).suffix.lower() in (".csv", ".parquet"):
+            raise UsageError(
+                f"{address}: the ending says another format; take another name, like {Path(path).stem}.log"
+            )
+        return AppendedFile if run.endless else ReplacedFile
     with_scheme = [kind for kind in DESTINATIONS if kind.scheme]
     for kind in with_scheme:
         if kind.recognises(address, run):
@@ -160,7 +183,8 @@ def find_kind(address: str, run: RunKind) -> type[Sender] | type[Destination]:
         raise UsageError(f"{address}: Parquet cannot be appended to; {way}")
     *most, last = [ending for kind in DESTINATIONS for ending in kind.endings(run)]
     folder = ", or be a folder (Parquet)" if run.endless else ""
-    raise UsageError(f"{address}: the name must end in {', '.join(most)} or {last}{folder}")
+    way = f"; or write FILE?format=, with {', '.join(FORMATS)}"
+    raise UsageError(f"{address}: the name must end in {', '.join(most)} or {last}{folder}{way}")
 
 
 def wanted_addresses(addresses: Sequence[str]) -> Iterator[Wanted]:
@@ -271,7 +295,7 @@ def open_destinations(
         wanted = False
     opened += open_each(options, run)
     tell_left_behind(options.delivery, [*opened, *(desk.receivers() if desk is not None else ())])
-    run = _with_names(options, run)
+    run = _with_names(options, run)._replace(site=options.delivery.site)
     if wanted and say is None:
         stdout = StandardOutput(options.format, run)
         stdout.outlives_reader |= bool(opened)

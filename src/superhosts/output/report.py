@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 # A hub adds the sites that saw the host, the sites that are missing in the window, and the report's revision.
 HUB_COLUMNS = (*COLUMNS, "sites", "missing", "revision")
+GROUP_COLUMNS = ("group",)
 EVIDENCE_COLUMNS = ("pattern",)  # of all that evidence adds to a row, what fits into a column
 GEO_COLUMNS = ("asn", "as_name", "country")
 NAME_COLUMNS = ("label", "name", *GEO_COLUMNS)  # who a host is, where that is known (names.py)
-ADDED_COLUMNS = (*EVIDENCE_COLUMNS, *NAME_COLUMNS)  # which rows have if they are asked for
+ADDED_COLUMNS = (*GROUP_COLUMNS, *EVIDENCE_COLUMNS, *NAME_COLUMNS)  # which rows have if they are asked for
 PARTIAL = "partial: interrupted"  # a note about a window that was interrupted
 
 
@@ -71,8 +72,8 @@ class LazyRows(Sequence[Row]):
         return self._make(range(self._count)[number])
 
 
-def columns_with(evidence: bool) -> tuple[str, ...]:
-    return (*COLUMNS, *EVIDENCE_COLUMNS) if evidence else COLUMNS
+def columns_with(evidence: bool, group: str | None = None) -> tuple[str, ...]:
+    return (*COLUMNS, *(GROUP_COLUMNS if group else ()), *(EVIDENCE_COLUMNS if evidence else ()))
 
 
 def known_peers(row: Row) -> int:

@@ -25,6 +25,7 @@ class RowMarks(TypedDict, total=False):
     revision: int
     counts: str
     filter: str
+    group: str
     sampling: int | None
     drops: int
     pattern: str | None

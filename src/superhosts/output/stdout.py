@@ -17,7 +17,7 @@ from superhosts.output.streams import silence_stdout, stdout_error
 if TYPE_CHECKING:
     from superhosts.output.table import Terminal
 
-Format = Literal["table", "json", "csv"]
+Format = Literal["table", "json", "csv", "ecs", "ocsf", "cef"]
 RETRY = 1.0  # seconds between two attempts
 MOST_QUEUED = 100  # reports
 
@@ -50,8 +50,8 @@ class StandardOutput(Destination):
             from superhosts.output.table import OutputConsole, Terminal
 
             self._table = Terminal(OutputConsole(stream), run)
-        elif format == "json":
-            self._lines = JsonLines(self._stream)
+        elif format != "csv":
+            self._lines = JsonLines(self._stream, "" if format == "json" else format, run.site)
         elif not run.optional:  # else the columns depend on the first row
             self._lines = Csv(self._stream, run.columns)
 

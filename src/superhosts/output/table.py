@@ -51,7 +51,7 @@ class Columns(NamedTuple):
     @classmethod
     def of(cls, rows: Sequence[Row], varying: Iterable[str] = ()) -> Columns:
         """Return the columns that rows need: what differs between them, or will (`varying`), and what is not exact."""
-        parts = ("site", "side", "direction")
+        parts = ("site", "group", "side", "direction")
         needed = {name: name in varying or len({row.get(name) for row in rows}) > 1 for name in parts}
         needed |= {name: any(name in row for row in rows) for name in ("sites", "pattern")}
         needed |= {"interval": not all(map(is_exact, rows)), "name": any(map(host_name, rows))}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from superhosts.core.device import run_parallel, thread_count
 from superhosts.core.hashing import make_key, secret_of
-from superhosts.core.pairs import CONTACTS, PacketBatch, PairBatch, Part, Window
+from superhosts.core.pairs import CONTACTS, MOST_GROUPS, PacketBatch, PairBatch, Part, Window
 from superhosts.core.profile import Durations
 from superhosts.core.results import SuperHost, SuperHosts
 from superhosts.core.text import counted
@@ -99,7 +99,8 @@ class _OpenWindow:
     gathered: list[PacketBatch] = field(default_factory=list)  # counted, but not in the sketch yet
     waiting: int = 0  # packets of these
     held: int = 0  # of these, packets beyond the time that all inputs had reached when the last ones were put in order
-    conversations: Conversations | None = None  # only if it matters who opened
+    conversations: dict[str, Conversations] | None = None  # by group, only if it matters who opened
+    groups: set[str] = field(default_factory=set)  # of its packets
     samples: dict[int, OpenSample] = field(default_factory=dict)  # by address family, only if evidence is asked for
     evidence: Evidence | None = None  # of windows that were joined with this one
     span: tuple[int, int] = (-(1 << 63), (1 << 63) - 1)  # its start and its end
@@ -130,6 +131,7 @@ class WindowBuilder:
         self.skipped = 0  # packets of a family that the detector does not take
         self.unknown_contact = 0  # packets of which that is not known
         self.reached: int | None = None  # the time that all inputs have reached; None: their end
+        self.ungrouped = 0  # packets of more groups than a window may have
         self.crowded = False  # some window had more conversations than can be told apart well
         self.network = settings.make_network()
         self.restoring = Durations()  # the search for super hosts of a window
@@ -158,6 +160,10 @@ class WindowBuilder:
                 length = parse_duration(self._settings.slide or self._settings.window)
                 self._open[start].span = start, start + length
         opened = self._open[start]
+        if batch.group not in opened.groups and len(opened.groups) == MOST_GROUPS:
+            self.ungrouped += len(batch)
+            return
+        opened.groups.add(batch.group)
         if self._gathering is not None and self._gathering is not opened:  # one at a time, so that memory is bounded
             self._fill(self._gathering)
         self._gathering = opened
@@ -186,7 +192,7 @@ class WindowBuilder:
                 by_part.setdefault(part, []).append(pairs)
         for part, found in by_part.items():
             for twin in (part.with_contact(each) for each in CONTACTS if part.contact):
-                if twin in self._parts:  # so that a sketch tells "nobody answered" from "not asked"
+                if twin._replace(group="") in self._parts:  # so that a sketch tells "nobody answered" from "not asked"
                     opened.sketch.part(twin)
             for sketch in (opened.sketch, self._together):
                 if sketch is not None:
@@ -262,12 +268,14 @@ class WindowBuilder:
         self._gathering = None
 
     def _search(self, sketch: Sketch) -> tuple[SuperHosts, dict[str, Any]]:
-        return search(sketch, self.selection, self._settings.count, _Monitored(sketch, self.network, self._reported))
+        groups = dict.fromkeys(part.group for part in sketch.parts)
+        reported = [part._replace(group=group) for group in groups for part in self._reported] or self._reported
+        return search(sketch, self.selection, self._settings.count, _Monitored(sketch, self.network, reported))
 
     def _new(self) -> _OpenWindow:
         opened = _OpenWindow(Sketch(self._make_detector, site=self._settings.site))
         if self._settings.has_contacts:
-            opened.conversations = Conversations(self._settings.key)
+            opened.conversations = {}
         if self._settings.evidence:
             key = make_key(secret_of(self._settings.key))
             opened.samples = {f: OpenSample(f, self._settings.evidence_pairs, key) for f in self._settings.families}
@@ -292,18 +300,22 @@ class WindowBuilder:
         return found if opened.evidence is None else found.merged(opened.evidence)
 
     def _pairs(
-        self, batches: Sequence[PacketBatch], conversations: Conversations | None = None
+        self, batches: Sequence[PacketBatch], conversations: dict[str, Conversations] | None = None
     ) -> list[tuple[Part, PairBatch]]:
-        parts = self._parts
-        if conversations is not None:
-            batches = [with_details(batch) for batch in batches]
-            self.unknown_contact += conversations.judge(batches)
-            self.crowded |= conversations.is_crowded
-        for batch in batches:
-            if all(part.family != batch.family for part in parts):
-                self.skipped += len(batch)
-        before = self.network.counters.no_contact
-        found = self.network.pairs(batches, parts, self._threads)
+        before, found = self.network.counters.no_contact, []
+        for group in dict.fromkeys(batch.group for batch in batches):
+            chosen = [batch for batch in batches if batch.group == group]
+            parts = [part._replace(group=group) for part in self._parts] if group else self._parts
+            if conversations is not None:
+                chosen = [with_details(batch) for batch in chosen]
+                if group not in conversations:
+                    conversations[group] = Conversations(self._settings.key)
+                self.unknown_contact += conversations[group].judge(chosen)
+                self.crowded |= conversations[group].is_crowded
+            for batch in chosen:
+                if all(part.family != batch.family for part in parts):
+                    self.skipped += len(batch)
+            found += self.network.pairs(chosen, parts, self._threads)
         if conversations is None:  # nobody has judged them
             self.network.counters.no_contact = before
         self.pairs += sum(len(pairs) for _, pairs in found)

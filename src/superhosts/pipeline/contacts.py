@@ -199,15 +199,15 @@ def with_details(batch: PacketBatch) -> PacketBatch:
 def in_order(batches: Sequence[PacketBatch], before: int | None) -> tuple[list[PacketBatch], list[PacketBatch]]:
     """Return packets in the order of time: those before `before`, which all inputs have reached, and the others.
 
-    Packets of different families never belong to one conversation, so each family is one batch.
+    Packets of different families or groups never belong to one conversation, so those of each are one batch.
     """
     ready, later = [], []
-    for family in sorted({batch.family for batch in batches}):
-        several = [with_details(batch) for batch in batches if batch.family == family]
+    for family, group in sorted({(batch.family, batch.group) for batch in batches}):
+        several = [with_details(batch) for batch in batches if (batch.family, batch.group) == (family, group)]
         src, dst, time, details = (
             np.concatenate([getattr(batch, name) for batch in several]) for name in ("src", "dst", "time", "details")
         )
-        whole = PacketBatch(family, src, dst, time, details=details)
+        whole = PacketBatch(family, src, dst, time, details=details, group=group)
         whole = whole.take(np.argsort(time, kind="stable"), whole.span)
         edge = len(time) if before is None else int(np.searchsorted(whole.time, before))
         ready += [whole.take(slice(edge))] if edge else []

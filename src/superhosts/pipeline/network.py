@@ -266,6 +266,7 @@ class Counters(SourceCounters):
     filtered: int = 0  # of other protocols or ports than those asked for
     unknown_details: int = 0  # packets of whose protocol or ports, which are asked for, nothing is known
     no_contact: int = 0  # packets that neither open a conversation nor answer, where only those count
+    ungrouped: int = 0  # packets of groups for which a window had no room
     skipped_family: int = 0  # IPv6 packets for a detector that takes IPv4 only
     outside: list[str] = field(default_factory=list)  # prefixes seen most in packets without an inner end, if most are
     late: int = 0
@@ -297,6 +298,7 @@ REASONS = {
     "late": "too late for their window",
     "stray": "with a stray time",
     "repeated": "of windows that were finished before",
+    "ungrouped": f"of more groups than {traffic.MOST_GROUPS} in a window",
     "skipped_family": "IPv6, which this detector does not take",
     "unused": "read when the scan was stopped, and in no window",
 }

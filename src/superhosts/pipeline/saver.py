@@ -88,7 +88,7 @@ def merge_saved(sketch: Sketch, path: Path, settings: Settings) -> None:
 def _check_parts(path: Path, settings: Settings) -> None:
     """Raise DifferenceError if a file has sides or directions that this run does not count: they would lack packets."""
     mine = settings.parts
-    others = [part for part in read_header(path).kinds if part._replace(family=mine[0].family) not in mine]
+    others = [part for part in read_header(path).kinds if part._replace(family=mine[0].family, group="") not in mine]
     if others:
         there, here = _watching(others), _watching(mine)
         raise DifferenceError(f"cannot merge: {there} into {here}", there=there, here=here)

@@ -23,7 +23,7 @@ from typing import IO, Any, Literal, NamedTuple
 import numpy as np
 
 from superhosts.core import defaults
-from superhosts.core.pairs import PacketBatch, Window
+from superhosts.core.pairs import MOST_GROUPS, PacketBatch, Window
 from superhosts.core.profile import Durations
 from superhosts.core.text import counted, printable, setting
 from superhosts.core.units import SECOND, format_size, parse_duration, parse_size
@@ -99,6 +99,7 @@ def scan_options(
 
 
 CROWDED = "too many conversations in one window: some requests may be counted as replies; use a shorter --window"
+UNGROUPED = f"a window had more than {MOST_GROUPS} groups: packets of those that came later are NOT COUNTED"
 GAPS = 12  # most empty windows yielded for a gap, which may last years: a hub forgets a site after as many silent ones
 
 
@@ -149,7 +150,7 @@ class SecondPass:
         self._limits = limits
         self._held: dict[int, list[PacketBatch]] = {}  # packets by window, in memory
         self._count = self._pieces = 0  # of these
-        self._stored: dict[int, list[tuple[int, int]]] = {}  # by window: family and place in the file
+        self._stored: dict[int, list[tuple[int, str, int]]] = {}  # by window: family, group and place in the file
         self._file: IO[bytes] | None = None
 
     def read(self, source: Source, stopped: Callable[[], bool]) -> None:
@@ -184,9 +185,9 @@ class SecondPass:
                 self._file = tempfile.TemporaryFile(prefix="superhosts-")  # noqa: SIM115  closed by `close`
             file = self._file
             for index, pieces in self._held.items():
-                for family in sorted({piece.family for piece in pieces}):
-                    self._stored.setdefault(index, []).append((family, file.tell()))
-                    chosen = [with_details(piece) for piece in pieces if piece.family == family]
+                for kind in sorted({(piece.family, piece.group) for piece in pieces}):
+                    self._stored.setdefault(index, []).append((*kind, file.tell()))
+                    chosen = [with_details(piece) for piece in pieces if (piece.family, piece.group) == kind]
                     for name in _COLUMNS:
                         np.save(file, np.concatenate([getattr(piece, name) for piece in chosen]), allow_pickle=False)
             file.flush()  # a full disk shows here, and not when the packets are read
@@ -196,11 +197,11 @@ class SecondPass:
         self._held, self._count, self._pieces = {}, 0, 0
 
     def _take(self, index: int) -> Iterator[PacketBatch]:
-        for family, place in self._stored.pop(index, []):
+        for family, group, place in self._stored.pop(index, []):
             assert self._file is not None
             self._file.seek(place)
             src, dst, time, details = (np.load(self._file, allow_pickle=False) for _ in _COLUMNS)
-            yield PacketBatch(family, src, dst, time, details=details)
+            yield PacketBatch(family, src, dst, time, details=details, group=group)
         yield from self._held.pop(index, [])
 
 
@@ -310,6 +311,7 @@ class Scan:
         """Return the present counters."""
         with self._lock:
             total = Counters(late=self._windows.late, stray=self._windows.stray, skipped_family=self._builder.skipped)
+            total.ungrouped = self._builder.ungrouped
             total.repeated, total.revised = self._windows.repeated, self._revised
             total.unrevised = len(self._windows.put_off)
             total.skipped_windows = 0 if self._sliding is None else self._sliding.skipped
@@ -325,6 +327,8 @@ class Scan:
         total.unknown_details += unknown
         if self._builder.crowded:
             total.warnings.append(CROWDED)
+        if total.ungrouped:
+            total.warnings.append(UNGROUPED)
         total.outside = self._builder.network.outside.most_seen()
         return total
 
@@ -641,6 +645,7 @@ def scan(
     proto: str | Sequence[str] = (),
     port: str | int | Sequence[str | int] = (),
     tunnels: str = "outer",
+    group_by: str = "",
     evidence: bool = False,
     evidence_pairs: int = defaults.EVIDENCE_PAIRS,
     families: Sequence[int] = (4, 6),
@@ -668,6 +673,7 @@ def scan(
       with the destination port.
     - `proto`, `port`: only packets of these protocols, or with one of these ports at either end.
     - `tunnels`: which IP header of a tunnelled packet counts, the "outer" one, the "inner" one or "both".
+    - `group_by`: "exporter", "interface" or "vlan" keeps the hosts of overlapping networks apart: rows have a `group`.
     - `evidence`: keep a sample of who talked to whom, at most `evidence_pairs` of each address family. Then
       `window.verdict(row)` says what a host's peers look like: its pattern, the reason and a summary.
     - `ipv4_prefix`, `ipv6_prefix`: networks of this length are hosts. `families`: address families that count.

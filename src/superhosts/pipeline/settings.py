@@ -13,7 +13,17 @@ from superhosts.core.device import thread_count
 from superhosts.core.fields import NAME_RULE, is_name
 from superhosts.core.hashing import make_key, secret_of
 from superhosts.core.lens import Lens, parse_ports, parse_protocols
-from superhosts.core.pairs import CONTACTS, COUNTS, DIRECTIONS, MOST_FILTER, PORT_BITS, SIDES, HostFormat, Part
+from superhosts.core.pairs import (
+    CONTACTS,
+    COUNTS,
+    DIRECTIONS,
+    MOST_FILTER,
+    MOST_GROUPS,
+    PORT_BITS,
+    SIDES,
+    HostFormat,
+    Part,
+)
 from superhosts.core.results import Selection
 from superhosts.core.text import counted, either, named, option, printable, setting
 from superhosts.core.units import format_duration, format_size, parse_duration, parse_size
@@ -29,14 +39,14 @@ from superhosts.jit.ahead import begin_run
 from superhosts.pipeline.contacts import FILTER_BYTES
 from superhosts.pipeline.network import Network
 from superhosts.sketch.evidence.sample import memory_of
-from superhosts.sources.base import TUNNELS, Sampling, Wants
+from superhosts.sources.base import GROUPS, TUNNELS, Sampling, Wants
 
 # The settings that decide which bits a packet sets. The key does, too, but is never stored.
 FINGERPRINT = ("inner", "exclude", "watch", "direction", "window", "detector", "memory", "ipv6_prefix", "site")
 # Settings that count only where they differ from the default, so that an edge goes on where an older release stopped.
 LATER_FINGERPRINT = (
     *("slide", "geometry", "ipv4_prefix", "special", "tunnels", "peers", "count", "by", "proto", "port"),
-    *("evidence", "evidence_pairs"),
+    *("evidence", "evidence_pairs", "group_by"),
 )
 MOST_PANES = 10_000  # of a window: each may take a sketch
 # Sketches in memory while windows overlap (sliding.py)
@@ -78,6 +88,7 @@ class Settings:
     proto: Sequence[str] = ()  # protocols that count; none: all
     port: Sequence[str] = ()  # ports that count, of either end; none: all
     tunnels: str = "outer"  # whose addresses count: those of the outer IP header, the inner one, or both
+    group_by: str = ""  # what keeps packets apart, one of GROUPS: overlapping networks have the same addresses
     evidence: bool = False  # keep a sample of who talked to whom, and say what a host's peers look like
     evidence_pairs: int = defaults.EVIDENCE_PAIRS  # pairs in that sample, of each address family
     families: Sequence[int] = (4, 6)  # address families that count; no option has them yet
@@ -94,6 +105,7 @@ class Settings:
             ("count", (self.count,), COUNTS),
             ("by", (self.by,), BY),
             ("tunnels", (self.tunnels,), TUNNELS),
+            ("group_by", (self.group_by,) if self.group_by else (), GROUPS),
         ):
             for value in values:
                 if value not in known:
@@ -118,6 +130,9 @@ class Settings:
         _ = self.lens  # raises what is wrong with protocols and ports
         if self.evidence_pairs != defaults.EVIDENCE_PAIRS and not self.evidence:
             raise UsageError(f"{setting('evidence_pairs', self.evidence_pairs)}: only with {option('evidence')}")
+        if self.evidence and self.group_by:
+            why = "a sample of pairs does not tell which group they are of"
+            raise UsageError(f"{setting('group_by', self.group_by)}: not with {option('evidence')}: {why}")
         if not LEAST_EVIDENCE <= self.evidence_pairs <= MOST_EVIDENCE:
             bounds = f"from {LEAST_EVIDENCE:,} to {MOST_EVIDENCE:,}"
             raise UsageError(f"{setting('evidence_pairs', self.evidence_pairs)}: take {bounds}")
@@ -143,7 +158,7 @@ class Settings:
                 grows = f"the memory of {setting('detector', kind.name)} grows with the traffic"
                 raise UsageError(f"{named('memory_total')}: {grows}")
         elif limit is not None and self.most_memory > parse_size(limit):
-            each = f"{counted(len(self.parts), 'detector')} with buffers"
+            each = f"{counted(len(self.parts) * self.most_groups, 'detector')} with buffers"
             if self.slides:
                 each += f", in {counted(self.most_sketches, 'sketch', 'sketches')} of panes and unions"
             needs = f"may reach {format_size(self.most_memory)} ({each})"
@@ -262,14 +277,20 @@ class Settings:
         samples = 2 * memory_of(self.evidence_pairs) if self.evidence else 0
         filled = self.panes + 1 if self.slides else 1  # with room for pairs that wait or have waited
         halves = 3 * filled + 2 * (self.most_sketches - filled)
-        return contacts + samples + sum(self._memory(part) * halves // 2 + caches for part in self.parts)
+        each = contacts + sum(self._memory(part) * halves // 2 + caches for part in self.parts)
+        return samples + self.most_groups * each
+
+    @property
+    def most_groups(self) -> int:
+        """How many groups a window may have; each takes the memory of all parts."""
+        return MOST_GROUPS if self.group_by else 1
 
     @property
     def wants(self) -> Wants:
         details = self.has_contacts or self.lens.needs_details or self.evidence
         pane = 0 if self.window == "all" else parse_duration(self.slide or self.window)
-        once = None if details or self.tunnels != "outer" else pane
-        return Wants(details=details, tunnels=self.tunnels, once_within=once)
+        once = None if details or self.group_by or self.tunnels != "outer" else pane
+        return Wants(details=details, tunnels=self.tunnels, group=self.group_by, once_within=once)
 
     @property
     def sampling(self) -> Sampling | None:

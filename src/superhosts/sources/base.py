@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from superhosts.core.pairs import PacketBlock
-from superhosts.core.text import printable
+from superhosts.core.text import printable, setting
 from superhosts.errors import InputError, SuperhostsError, UsageError, internal_error
 from superhosts.jit.memory import is_out_of_memory
 
@@ -145,6 +145,7 @@ class Notes:
         return taken
 
 
+GROUPS = ("exporter", "interface", "vlan")  # by which packets can be kept apart
 TUNNELS = ("outer", "inner", "both")  # whose addresses count: the outermost IP header's, the innermost's, or each
 
 
@@ -167,6 +168,7 @@ class Wants(NamedTuple):
     sampling: Sampling | None = None  # details only of these packets, if a source can tell them apart; None: of all
     threads: int | None = None  # that may read it; None: one for each CPU
     one_window: bool = False  # all packets are one window: they need no time
+    group: str = ""  # one of GROUPS: each batch has the packets of one group
     first_only: bool = False  # the first packets alone, to know when an input begins
     once_within: int | None = None  # ns of windows in which a pair has to come once (0: of all time); None: each packet
 
@@ -182,6 +184,7 @@ class Source:
     loses: bool = False  # packets are lost while it is not read: a live capture
     receives: bool = False  # it opens a ring or sockets, so that a run is prepared before
     wants: Wants = PLAIN
+    groups: tuple[str, ...] = ()  # by which its packets can be kept apart
     one_thread: bool = False  # one thread reads it, so that it takes long: several such inputs are read at once
     _bytes: int = 0  # read so far
     _waits: bool = False
@@ -193,7 +196,14 @@ class Source:
 
     def want(self, wants: Wants) -> None:
         """Take note of what the run needs. Called before it is read."""
+        self.check_group(wants, self.groups)
         self.wants = wants
+
+    def check_group(self, wants: Wants, known: Sequence[str]) -> None:
+        """Raise UsageError if packets are to be grouped by what is not known of them."""
+        if wants.group and wants.group not in known:
+            has = f"; it has {' and '.join(known)}" if known else ""
+            raise UsageError(f"{setting('group_by', wants.group)}: {self.name} does not tell it{has}")
 
     def use_filter(self, expression: str) -> None:
         """Take only packets that match an expression of libpcap. Called before it is read. Only for live captures."""

@@ -39,8 +39,8 @@ from superhosts.core import filetypes
 from superhosts.core.device import thread_count
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.profile import measured
-from superhosts.core.text import counted
-from superhosts.errors import InputError
+from superhosts.core.text import counted, setting
+from superhosts.errors import InputError, UsageError
 from superhosts.jit.cache import jit_disabled
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.compression import LONGEST_WINDOW, MOST_AHEAD, MOST_INPUT, MOST_OUTPUT
@@ -105,9 +105,10 @@ class CaptureReader(Reader):
         most_rows = 2 if wants.tunnels == "both" else 1  # of a packet
         self._packets = max(packets // most_rows, 1)
         room = (self._packets + MOST_SUBFRAMES) * most_rows
-        self._columns = frames.new_columns(room, room, wants.details)
+        self._columns = frames.new_columns(room, room, wants)
         self._tally = np.zeros(frames.TALLY_SLOTS, np.int64)
         self._tally[frames.WANTS], self._sampling = frames.wants_of(wants), wants.sampling
+        self._named = frames.vlan_name if wants.group == "vlan" else "interface {}".format
         self._block_bytes = max(block_bytes, _MAGIC_BYTES)
         self._buffer = np.empty(self._block_bytes, np.uint8)
         self._filled = 0
@@ -134,6 +135,9 @@ class CaptureReader(Reader):
         self.format = format_of(head)
         if self.format is None:
             raise not_a_capture(head, self._name, self._stream.compression)
+        if self._tally[frames.WANTS] & frames.INTERFACE and not self.format.has_interfaces:
+            why = "a pcap file does not tell interfaces apart; pcapng files do"
+            raise UsageError(f"{setting('group_by', 'interface')}: {self._name}: {why}")
 
     def read(self) -> PacketBlock | None:
         found = self._advance(self._columns)
@@ -217,7 +221,7 @@ class CaptureReader(Reader):
         if tally[frames.SIMPLE] and not self._simple:
             self._simple = True
             self._warn("packets without a time (simple packet blocks) get the time of the packet before them")
-        return frames.take(columns, tally, self._counters)
+        return frames.take(columns, tally, self._counters, self._named)
 
     def _finish(self) -> None:
         """Warn if the input ended early; raise if none of its packets can be read."""
@@ -335,7 +339,7 @@ class PieceReader(CaptureReader):
         self._count = -(-size // self._piece)  # bytes that are added later come last
         least = (LEAST_BOTH4, LEAST_BOTH6) if wants.tunnels == "both" else (LEAST_IPV4, LEAST_IPV6)
         rows4, rows6 = (self._piece // each + ROWS_BEYOND for each in least)
-        self.lender = frames.ColumnLender(rows4, rows6, wants.details)
+        self.lender = frames.ColumnLender(rows4, rows6, wants)
         self.confirmed = 0  # pieces that did not have to be read again
         self._next = 1  # the piece that is read next
         self.ahead: deque[tuple[int, Future[Piece]]] = deque()
@@ -462,7 +466,7 @@ def capture_format(block_bytes: int = BLOCK_BYTES, cutting: Cutting = CUTTING) -
         is_small = file.size is not None and not cut(wants).suits(file.size)
         return is_small or bool(file.compression) or is_url(file.path)
 
-    return FileFormat(lambda head: format_of(head) is not None, open, one_thread)
+    return FileFormat(lambda head: format_of(head) is not None, open, one_thread, ("interface", "vlan"))
 
 
 CAPTURES = capture_format()

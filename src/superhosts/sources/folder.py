@@ -26,7 +26,7 @@ from superhosts.core.notices import WARNING, Notice
 from superhosts.core.pairs import PacketBlock
 from superhosts.core.units import SECOND
 from superhosts.errors import InputError, SuperhostsError
-from superhosts.sources.base import CLOCKS, PACE, Clocks, Pace, Source, SourceCounters, Stopped, input_border
+from superhosts.sources.base import CLOCKS, GROUPS, PACE, Clocks, Pace, Source, SourceCounters, Stopped, input_border
 from superhosts.sources.capture import CAPTURES
 from superhosts.sources.compression import decompressed
 from superhosts.sources.files import is_finished
@@ -64,6 +64,7 @@ class FolderSource(Source):
 
     replays = True
     live = True
+    groups = GROUPS  # each file is checked when its turn comes
 
     def __init__(
         self,
@@ -121,7 +122,9 @@ class FolderSource(Source):
         tail = _Tail(self, file)
         try:
             with input_border(tail.name):
-                reader = self._format(Input(file.path)).open(tail, self.counters, self.wants)
+                format = self._format(Input(file.path))
+                self.check_group(self.wants, format.groups)
+                reader = format.open(tail, self.counters, self.wants)
         except InputError as error:
             if os.path.lexists(file.path):
                 self._taken.add(identity)
@@ -269,7 +272,7 @@ class FolderSource(Source):
     def _first_time(self, file: _File) -> int | None:
         """Return the time of the first packet of a file, None where it has none yet."""
         found = Input(file.path)
-        reader = self._format(found).open(found, SourceCounters(), self.wants._replace(first_only=True))
+        reader = self._format(found).open(found, SourceCounters(), self.wants._replace(first_only=True, group=""))
         try:
             return read_first(reader)[0]
         finally:

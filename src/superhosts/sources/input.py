@@ -197,6 +197,7 @@ class FileFormat(NamedTuple):
     recognises: Callable[[bytes], bool]  # of the first bytes: at least 8, unless the input is shorter
     open: Callable[[Opens, SourceCounters, Wants], Reader]
     one_thread: Callable[[Input, Wants], bool] = lambda _file, _wants: True  # one thread reads a file of it
+    groups: tuple[str, ...] = ()  # by which its packets can be kept apart
 
 
 class FileSource(Source):
@@ -214,6 +215,8 @@ class FileSource(Source):
         self.want(self.wants)
 
     def want(self, wants: Wants) -> None:
+        if self.format is not None:  # that of a pipe is checked when it is known
+            self.check_group(wants, self.format.groups)
         self.wants = wants
         self.one_thread = self.format is not None and self.format.one_thread(self._input, wants)
 
@@ -230,7 +233,7 @@ class FileSource(Source):
     def _begin(self) -> tuple[int | None, int | None]:
         """The time of the very first packet, stray or not, and that at which the input begins; None without packets."""
         if self.replays:
-            reader = self._open(self._probed, self.wants._replace(first_only=True))
+            reader = self._open(self._probed, self.wants._replace(first_only=True, group=""))
             try:
                 opening, block = read_first(reader)
             finally:
@@ -242,7 +245,9 @@ class FileSource(Source):
         return opening, _earliest(opening, block)
 
     def _open(self, counters: SourceCounters, wants: Wants) -> Reader:
-        self.format = self.format or self._recognise(self._input)
+        if self.format is None:
+            self.format = self._recognise(self._input)
+            self.want(self.wants)
         return self.format.open(self._input, counters, wants)
 
     def _read(self) -> Iterator[PacketBlock]:

@@ -54,7 +54,18 @@ from superhosts.sources.base import PACE, Notes, Source, whole_number, words_of
 from superhosts.sources.frames import columns as frames
 from superhosts.sources.frames.columns import Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
-from superhosts.sources.frames.links import ETHERNET, NOTHING, RAW, UNSUPPORTED, Bytes, byte, half, little, little_half
+from superhosts.sources.frames.links import (
+    ETHERNET,
+    NOTHING,
+    RAW,
+    UNSUPPORTED,
+    Bytes,
+    byte,
+    half,
+    little,
+    little_half,
+    vlan_of,
+)
 from superhosts.sources.kernelfilter import LEAST_SPAN, Repeats
 from superhosts.sources.walk import ENDLESS, MORE, PACKET, SKIP, make_walk
 
@@ -75,7 +86,9 @@ TO_KERNEL, TO_USER = 0, 1  # the lowest bit of the status: who may use the block
 
 # A packet: struct tpacket3_hdr, struct sockaddr_ll, room for alignment, the frame. Offsets from its first byte.
 NEXT, SECONDS, NANOSECONDS, CAPTURED, MAC, NET = 0, 4, 8, 12, 24, 26
-PROTOCOL, HARDWARE, DIRECTION = 48 + 2, 48 + 8, 48 + 10  # fields of the address
+STATUS, TAG = 20, 32  # whether there was a VLAN tag, which the kernel has taken off; its content
+PROTOCOL, INDEX, HARDWARE, DIRECTION = 48 + 2, 48 + 4, 48 + 8, 48 + 10  # fields of the address
+HAS_TAG = 1 << 4  # in the status
 PACKET_HEADER = 48 + 20
 
 OUTGOING = 4  # a direction: sent by this machine
@@ -113,23 +126,24 @@ class Progress(NamedTuple):
     block: int
     left: int
     cooked: int
+    at: int  # where the packet is that `_record` has read
 
 
 @inlined
-def _progress(link: int, block: int, left: int, cooked: int) -> Progress:
+def _progress(link: int, block: int, left: int, cooked: int, at: int) -> Progress:
     # The last packet of a block is left to `_record`, which looks what follows.
-    return Progress(link, 0 if cooked else max(left - 1, 0), -ENDLESS, block, left, cooked)
+    return Progress(link, 0 if cooked else max(left - 1, 0), -ENDLESS, block, left, cooked, at)
 
 
 @inlined
 def _begin(cursor: Cursor) -> Progress:
     left = cursor.place[LEFT]
-    return _progress(ETHERNET, cursor.place[BLOCK], left if left else NOT_BEGUN, cursor.layout.cooked)
+    return _progress(ETHERNET, cursor.place[BLOCK], left if left else NOT_BEGUN, cursor.layout.cooked, 0)
 
 
 @inlined
 def _advance(state: Progress, records: int) -> Progress:
-    return _progress(state.link, state.block, state.left - records, state.cooked)
+    return _progress(state.link, state.block, state.left - records, state.cooked, state.at)
 
 
 @inlined
@@ -168,7 +182,7 @@ def _record(
     last = first + cursor.layout.block_bytes
     if left == NOT_BEGUN:
         if not cursor.words[np.uint64(first + BLOCK_STATUS) >> np.uint64(2)] & np.uint32(TO_USER):
-            return MORE, 0, 0, 0, time, _progress(ETHERNET, block, NOT_BEGUN, state.cooked)
+            return MORE, 0, 0, 0, time, _progress(ETHERNET, block, NOT_BEGUN, state.cooked, 0)
         fence()
         left = little(ring, first + BLOCK_COUNT)
         at = first + little(ring, first + BLOCK_FIRST)
@@ -179,7 +193,7 @@ def _record(
     end = frame + captured
     if frame < 0 or end > last:
         place[DAMAGED] += left
-        return SKIP, 0, 0, 0, time, _progress(ETHERNET, block, 0, state.cooked)
+        return SKIP, 0, 0, 0, time, _progress(ETHERNET, block, 0, state.cooked, 0)
     time = little(ring, at + SECONDS) * SECOND + little(ring, at + NANOSECONDS)
     hardware = little_half(ring, at + HARDWARE)
     link, start, what = ETHERNET, frame, PACKET
@@ -199,7 +213,7 @@ def _record(
     if left and following < PACKET_HEADER:
         place[DAMAGED] += left
         left = 0
-    return what, start, end, at + following, time, _progress(link, block, left, state.cooked)
+    return what, start, end, at + following, time, _progress(link, block, left, state.cooked, at)
 
 
 @inlined
@@ -210,7 +224,17 @@ def _finish(cursor: Cursor, state: Progress) -> None:
     cursor.place[BLOCK], cursor.place[LEFT] = block, max(left, 0)
 
 
-walk_ring = make_walk(_begin, _usual, _record, _finish, _advance, rich=True, name="walk_ring")
+@inlined
+def _group(ring: Bytes, at: int, start: int, end: int, state: Progress, wants: int) -> int:
+    place = state.at if at < 0 else at
+    if wants & frames.INTERFACE:
+        return little(ring, place + INDEX) & 0xFFFF
+    if little(ring, place + STATUS) & HAS_TAG:
+        return little(ring, place + TAG) & 0x0FFF
+    return vlan_of(ring, start, end, state.link)
+
+
+walk_ring = make_walk(_begin, _usual, _record, _finish, _advance, _group, rich=True, name="walk_ring")
 
 BLOCK_BYTES = 1 << 20
 LEAST_BLOCKS = 4
@@ -483,6 +507,7 @@ class LiveSource(Source):
     live = True
     replays = False
     loses = receives = True
+    groups = ("interface", "vlan")
 
     _lender: frames.ColumnLender
     _columns: frames.Columns
@@ -536,7 +561,7 @@ class LiveSource(Source):
     def rehearse(self) -> None:
         self._tally[frames.WANTS] = frames.wants_of(self.wants)
         rows = BLOCK_PACKETS * (2 if self.wants.tunnels == "both" else 1)
-        self._lender = frames.ColumnLender(rows, rows, self.wants.details)
+        self._lender = frames.ColumnLender(rows, rows, self.wants)
         self._columns = self._lender.borrow()
         empty = np.zeros(32, np.uint32)
         self._walk(empty.view(np.uint8), empty, Layout(128, 1, 0))
@@ -640,7 +665,8 @@ class LiveSource(Source):
         kept = lender.kept(columns, self._tally)
         if kept.time4.base is not None or kept.time6.base is not None:  # Some of what was lent is on its way.
             self._columns = lender.borrow()
-        return frames.take(kept, self._tally, self.counters)
+        named = frames.vlan_name if self.wants.group == "vlan" else interface_name
+        return frames.take(kept, self._tally, self.counters, named)
 
     def _walk(self, ring: np.ndarray, words: np.ndarray, layout: Layout) -> None:
         frames.start_walk(self._tally, BLOCK_PACKETS)
@@ -671,6 +697,12 @@ class LiveSource(Source):
         elif self._trouble and not trouble:
             self.counters.warn(f"{self.name}: the interface is up again")
         self._trouble = trouble
+
+
+def interface_name(index: int) -> str:
+    with contextlib.suppress(OSError):
+        return socket.if_indextoname(index)
+    return f"interface {index}"
 
 
 def open_live(text: str) -> list[Source]:

@@ -131,6 +131,8 @@ def _is_rich(records: Records, tally: Tally) -> bool:
 
 
 class Pcap:
+    has_interfaces = False
+
     def __init__(self) -> None:
         self.notes: list[str] = []
         self._records: Records | None = None

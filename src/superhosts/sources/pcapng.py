@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from superhosts.core.text import counted
 from superhosts.core.units import SECOND
 from superhosts.jit.cache import compiled, inlined
+from superhosts.sources.frames.columns import INTERFACE as BY_INTERFACE
 from superhosts.sources.frames.columns import POSITION, SIMPLE, WANTS, Columns, Tally
 from superhosts.sources.frames.headers import QUICK_BYTES, is_usual
 from superhosts.sources.frames.links import (
@@ -39,6 +40,7 @@ from superhosts.sources.frames.links import (
     little,
     swapped,
     unsupported,
+    vlan_of,
 )
 from superhosts.sources.walk import (
     CHAIN,
@@ -252,7 +254,14 @@ def _finish(blocks: Blocks, state: Interface) -> None:
 
 walk = make_walk(_begin, _usual, _record, _finish, rich=False, name="walk_pcapng")
 list_frames = make_lister(_begin, _record, _finish, name="list_pcapng")
-walk_rich = make_walk(_begin, _usual, _record, _finish, rich=True, name="walk_pcapng_rich")
+
+
+@inlined
+def _group(block: Bytes, at: int, start: int, end: int, state: Interface, wants: int) -> int:
+    return state.number & 0xFFFF if wants & BY_INTERFACE else vlan_of(block, start, end, state.link)
+
+
+walk_rich = make_walk(_begin, _usual, _record, _finish, group=_group, rich=True, name="walk_pcapng_rich")
 
 
 @compiled
@@ -316,6 +325,8 @@ _PROBLEMS = {
 
 
 class Pcapng:
+    has_interfaces = True
+
     def __init__(self) -> None:
         self._section = np.zeros(3, np.int64)
         self._table = np.zeros((4, 9), np.uint64)

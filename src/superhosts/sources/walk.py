@@ -10,6 +10,8 @@ there: that takes atomic operations, for some packets more than all else.
 - `record(block, at, layout, state, time, tally)` reads any record. It returns PACKET, SKIP or why the walk stops, the
   start and end of the frame, where the next record starts, the time, and the new state.
 - `finish(layout, state)` notes in `layout` what the next walk needs.
+- `group(block, at, start, end, state, wants)` returns the number of a packet's group; `at` is that of a usual record,
+  else -1.
 
 `piece_loop` makes of a walk the loop that reads a piece of a capture file: its bytes in small steps, walked while they
 are in the cache. Nothing says where in the middle of a file a record starts. The loop guesses: it takes the first place
@@ -31,6 +33,7 @@ from superhosts.sources.frames.columns import (
     DETAILS,
     EARLIEST4,
     EARLIEST6,
+    GROUPED,
     IPV4,
     IPV6,
     LATEST4,
@@ -58,7 +61,7 @@ from superhosts.sources.frames.headers import (
     put_ipv6,
     type_end,
 )
-from superhosts.sources.frames.links import ETHERNET, MOST_SUBFRAMES, Bytes, byte, half, ip_header, is_wrapped
+from superhosts.sources.frames.links import ETHERNET, MOST_SUBFRAMES, Bytes, byte, half, ip_header, is_wrapped, vlan_of
 
 ENDLESS = 1 << 62  # a run of any number of records
 PACKET, SKIP, MORE = -1, -2, 0  # what a record is: a packet, no packet, or not whole; larger numbers are the format's
@@ -94,8 +97,22 @@ def note_nothing(layout: Any, state: Any) -> None:
     """Note nothing at the end of a walk."""
 
 
+@inlined
+def group_of(block: Bytes, at: int, start: int, end: int, state: Any, wants: int) -> int:
+    """Return the number of the VLAN of a frame; its interface is not known."""
+    return vlan_of(block, start, end, state.link)
+
+
 def make_walk(
-    begin: Any, usual: Any, record: Any, finish: Any = note_nothing, advance: Any = stay, *, rich: bool, name: str
+    begin: Any,
+    usual: Any,
+    record: Any,
+    finish: Any = note_nothing,
+    advance: Any = stay,
+    group: Any = group_of,
+    *,
+    rich: bool,
+    name: str,
 ) -> Walk:
     """Return the compiled walk of a format; `name` is that of its machine code.
 
@@ -105,7 +122,7 @@ def make_walk(
 
     def walk(block: Bytes, layout: Any, tally: Tally, columns: Columns) -> int:
         """Read the whole records of a block, at most as many packets as the tally allows; return why it stopped."""
-        src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+        src4, dst4, time4, src6, dst6, time6, details4, details6, groups4, groups6 = columns
         at, limit, reason = tally[POSITION], tally[LIMIT], MORE
         time, packets, ipv4, ipv6 = tally[TIME], tally[PACKETS], tally[IPV4], tally[IPV6]
         earliest4, latest4, earliest6, latest6 = tally[EARLIEST4], tally[LATEST4], tally[EARLIEST6], tally[LATEST6]
@@ -130,6 +147,8 @@ def make_walk(
                                 break
                         if wants & DETAILS:
                             details4[row] = details
+                        if wants & GROUPED:
+                            groups4[row] = group(block, at, start, end, state, wants)
                     time4[row] = time = when
                     earliest4, latest4 = min(earliest4, time), max(latest4, time)
                     ipv4 += 1
@@ -145,7 +164,9 @@ def make_walk(
             if what == SKIP:
                 at = after
                 continue
-            header = details = second = second_details = following = parts = 0
+            header = details = second = second_details = following = parts = number = 0
+            if rich and wants & GROUPED:
+                number = group(block, -1, start, end, state, wants)
             if state.link == ETHERNET and end - start >= QUICK_BYTES:
                 header = start + type_end(half(block, start + 12))
                 if not is_whole(half(block, header - 2), byte(block, header) >> 4, end - header):
@@ -175,6 +196,8 @@ def make_walk(
                         time4[np.uint64(ipv4)] = time
                         if rich and wants & DETAILS:
                             details4[np.uint64(ipv4)] = details
+                        if rich and wants & GROUPED:
+                            groups4[np.uint64(ipv4)] = number
                         earliest4, latest4 = min(earliest4, time), max(latest4, time)
                         ipv4 += 1
                     else:
@@ -182,6 +205,8 @@ def make_walk(
                         time6[np.uint64(ipv6)] = time
                         if rich and wants & DETAILS:
                             details6[np.uint64(ipv6)] = details
+                        if rich and wants & GROUPED:
+                            groups6[np.uint64(ipv6)] = number
                         earliest6, latest6 = min(earliest6, time), max(latest6, time)
                         ipv6 += 1
                     header, details, second = second, second_details, 0

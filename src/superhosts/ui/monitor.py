@@ -42,7 +42,7 @@ from superhosts.ui.folder import PartState, states_of
 from superhosts.ui.service import Reloads, ServiceManager
 
 MOST_SITES = 1000  # sites that have metrics of their own: a hub without keys takes sketches of any name
-PART = ("family", "side", "direction", "counts", "filter")  # labels of a part of a window
+PART = ("family", "side", "direction", "counts", "filter", "group")  # labels of a part of a window
 DESTINATION = ("purpose", "kind", "number")  # labels of a destination; its address may hold secrets
 COUNTER, GAUGE = "counter", "gauge"
 PREFIX = "superhosts_"
@@ -85,10 +85,7 @@ def of_windows(last: LastWindow) -> Iterator[Metric]:
         ("part_fill_ratio", "If estimated: share of the bits that are set.", "fill"),
         ("part_saturated_columns", "If estimated: columns without a zero bit.", "saturated"),
     ):
-        values = {
-            (str(part.family or "keys"), part.side, part.direction, part.counts, part.filter): getattr(state, field)
-            for part, state in last.parts.items()
-        }
+        values = {(str(part.family or "keys"), *part[1:]): getattr(state, field) for part, state in last.parts.items()}
         yield _gauge(name, help, values, *PART)
 
 

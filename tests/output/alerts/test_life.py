@@ -131,8 +131,8 @@ def test_every_destination_over_http_hears_the_whole_life(tmp_path: Path) -> Non
     (tmp_path / "key").write_text("R0UT1NG")
     with Receiver("http") as receiver:
         place = f"127.0.0.1:{receiver.port}"
-        addresses = [f"webhook+http://{place}/{name}?template={name}" for name in ("json", "slack", "teams")]
-        addresses.append(f"webhook+http://{place}/pagerduty?template=pagerduty&routing-key-file={tmp_path / 'key'}")
+        addresses = [f"webhook+http://{place}/{name}?format={name}" for name in ("json", "slack", "teams")]
+        addresses.append(f"webhook+http://{place}/pagerduty?format=pagerduty&routing-key-file={tmp_path / 'key'}")
         addresses.append(f"alertmanager+http://{place}/am?resolve-after=1h")
         if importlib.util.find_spec("apprise"):
             addresses.append(f"apprise:json://{place}/apprise")

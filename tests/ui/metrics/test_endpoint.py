@@ -35,7 +35,7 @@ from superhosts.ui.monitor import of_roster
 from traffic import MINUTES, NOON, packet, three_windows, write
 from waiting import wait_for
 
-INNER = {"side": "inner", "direction": "any", "counts": "hosts", "filter": ""}
+INNER = {"side": "inner", "direction": "any", "counts": "hosts", "filter": "", "group": ""}
 WINDOWS = 3
 PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 LIVE_ONLY = {"superhosts_ring_fullness_ratio"}  # needs the right to capture; test_health.py asks for it
@@ -176,7 +176,7 @@ def test_the_page_has_every_metric_with_its_kind_and_its_labels(fleet: Fleet, do
     for name, (kind, labels) in exposed.items():
         assert documented[name][0] == kind
         if name.startswith("superhosts_part_"):
-            assert labels <= {"family", "side", "direction", "counts", "filter"}
+            assert labels <= {"family", "side", "direction", "counts", "filter", "group"}
         elif name.startswith("superhosts_destination_"):
             assert labels == {"purpose", "kind", "number"}
         elif name not in TOLD_OVER_NATS:

@@ -36,8 +36,9 @@ from superhosts.output.report import Row, counted_peers, known_peers
 from superhosts.sketch.evidence.summary import NetFields
 
 QUIET, ALLOWED, MUTED, GONE = "quiet", "allowed", "muted", "rule removed"  # why an alert was closed
-# What an event says besides, if the row does: what the peers look like (--evidence), and who the host is (--labels, …).
-KNOWN = ("pattern", "label", "name", "asn", "as_name", "country")
+# What an event says besides, if the row does: the group of the packets (--group-by), what the peers look like
+# (--evidence), and who the host is (--labels, …).
+KNOWN = ("group", "pattern", "label", "name", "asn", "as_name", "country")
 MAIN = 0.5  # share of a host's pairs from which on one service is its service
 MOST = 5  # ports, peers and networks that are named
 LOCAL = "local"  # the name of a site that has none
@@ -80,6 +81,7 @@ class PortShare(TypedDict):
 class Facts(TypedDict, total=False):
     """What is known of the host and its alert besides: from rows, from earlier windows, and from people."""
 
+    group: str
     service: str
     pattern: str
     pattern_reason: str
@@ -176,12 +178,17 @@ class Alert:
     known: dict[str, Any] = field(default_factory=dict)  # what rows have said besides (KNOWN, service)
 
     @property
+    def group(self) -> str:
+        """Of packets, if they are kept apart: in another group, another host may have the same address."""
+        return str(self.known.get("group", ""))
+
+    @property
     def key(self) -> Key:
-        return self.rule, f"{self.family or ''}/{self.host}"
+        return self.rule, f"{self.family or ''}/{self.host}" + (f"/{self.group}" if self.group else "")
 
     @property
     def id(self) -> str:
-        words = f"{self.rule}\n{self.family}\n{self.host}\n{self.opened}"
+        words = f"{self.rule}\n{self.family}\n{self.host}\n{self.opened}" + (f"\n{self.group}" if self.group else "")
         return hashlib.blake2b(words.encode(), digest_size=6).hexdigest()
 
     @classmethod
@@ -263,7 +270,8 @@ class Alert:
         )
         since = clock_time(self.opened, time.time_ns())  # with its date, unless that is today
         threshold, span = f"(threshold {self.threshold:,.10g})", _span(self.duration)
-        whose = f"{kind.upper()} {self.rule}: {printable(self.host)}{name}"
+        group = f" of {printable(self.group)}" if self.group else ""
+        whose = f"{kind.upper()} {self.rule}: {printable(self.host)}{group}{name}"
         way = f", direction {self.direction}" if self.direction != "any" else ""
         service = f" on {printable(self.known['service'])}" if "service" in self.known else ""
         pattern = f", {self.known['pattern']}{service}" if "pattern" in self.known else ""
@@ -495,7 +503,8 @@ class AlertMachine:
         window = turn.window
         network, peers = network_of(row["host"]), known_peers(row)
         place = row["host"], row["family"], row["side"], row["direction"], row.get("counts", "hosts")
-        alert = Alert(rule.name, *place, rule.threshold, window.start, window.end)
+        group = {"group": row["group"]} if "group" in row else {}
+        alert = Alert(rule.name, *place, rule.threshold, window.start, window.end, known=group)
         base = rule.threshold_for(network)
         least, key, usual = base, _key_of(alert), None
         if rule.baseline == WEEK:

@@ -29,7 +29,8 @@ from superhosts.core.files import exposure_warning
 from superhosts.core.text import printable
 from superhosts.core.units import SECOND, parse_duration
 from superhosts.errors import UsageError
-from superhosts.output.records import Batch
+from superhosts.output.mappings import FORMATS, line_of
+from superhosts.output.records import Batch, Record
 
 if TYPE_CHECKING:
     import ssl
@@ -52,6 +53,7 @@ class PermanentError(Exception):
 
 class Sender(ABC):
     options: ClassVar[tuple[str, ...]] = ()  # that its addresses take
+    formats: ClassVar[tuple[str, ...]] = ("json", *FORMATS)  # what the option `format` may be, the default first
     hides_path: ClassVar[bool] = False  # paths of its addresses may hold tokens
     passes_query: ClassVar[bool] = False  # unknown options belong to the receiver
     most_records: ClassVar[int | None] = 1000  # of a batch; None: a whole window
@@ -59,6 +61,7 @@ class Sender(ABC):
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.format = address.choice("format", self.formats, self.formats[0])  # of records
         self._begun, self._done = "", 0  # the batch of which some parts were taken, and how many
 
     @classmethod
@@ -95,6 +98,10 @@ class Sender(ABC):
     @abstractmethod
     def deliver(self, batch: Batch) -> None:
         """Deliver a batch, or raise TemporaryError or PermanentError."""
+
+    def line(self, record: Record) -> str:
+        """Return a record as one line, in the format that the address asks for."""
+        return line_of(record, self.format)
 
     def remaining(self, batch: Batch, parts: Iterable[Part]) -> Iterator[tuple[int, Part]]:
         """Yield the parts of a batch with their numbers; a second attempt begins with the first that was not taken."""

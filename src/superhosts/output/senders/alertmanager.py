@@ -17,7 +17,7 @@ from superhosts.output.records import CLOSED, Batch, Record, describe
 from superhosts.output.senders import Address, Sender
 from superhosts.output.senders.webhook import OPTIONS, HttpClient
 
-LABELS = ("rule", "host", "side", "direction", "site", "counts", "filter")
+LABELS = ("rule", "host", "side", "direction", "site", "counts", "filter", "group")
 LEAST = 300.0  # seconds that an alert lasts
 DEFAULT_WINDOW = 300.0  # seconds of a window whose length is not known
 REPEAT = 60.0  # seconds after which open alerts are sent again, at the latest

@@ -8,10 +8,10 @@ called when one is opened and when it is closed, if `act` of the record allows i
 `events=all` it is called for the others, too: ACTION is then the event. Rows (`--output`) have no end, so the program
 is called with the same action for each of them, in each window.
 
-The record is one line of JSON on standard input. No shell is involved. The program has a process group of its own,
-which is killed at the time limit (`timeout`, 10 seconds), and when the program has ended. Exit status 0 means done, 75
-(EX_TEMPFAIL) to try again later; with any other the record counts as refused. Variables of the environment that begin
-with SUPERHOSTS_ may hold keys and are removed.
+The record is one line on standard input, of JSON or in another `format`. No shell is involved. The program has a
+process group of its own, which is killed at the time limit (`timeout`, 10 seconds), and when the program has ended.
+Exit status 0 means done, 75 (EX_TEMPFAIL) to try again later; with any other the record counts as refused. Variables
+of the environment that begin with SUPERHOSTS_ may hold keys and are removed.
 
 With `contract` the program acts, with the manners of `acts.py`: it is called when an act is put in force and when it is
 withdrawn, perhaps more than once, and `unban` perhaps without `ban`.
@@ -45,7 +45,7 @@ DIRECTIONS = {"in": "incoming", "out": "outgoing"}
 
 
 class Hook(Sender):
-    options: ClassVar[tuple[str, ...]] = ("timeout", "action", "events", "contract", *Actor.manners)
+    options: ClassVar[tuple[str, ...]] = ("timeout", "action", "events", "format", "contract", *Actor.manners)
 
     @classmethod
     def open(cls, text: str, *, private: bool = False) -> Sender:
@@ -101,7 +101,7 @@ class Hook(Sender):
     def _call(self, record: Record, action: str) -> None:
         way = str(record.get("direction") or "any")
         values = (record.get("host", ""), DIRECTIONS.get(way, way), _number(record), action)
-        self.call(list(map(str, values)), json.dumps(record) + "\n")
+        self.call(list(map(str, values)), self.line(record) + "\n")
 
     def call(self, values: list[str], text: str, **environment: str) -> None:
         """Call the program with arguments, and with text on its standard input."""

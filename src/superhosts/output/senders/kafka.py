@@ -1,4 +1,4 @@
-"""Kafka: `kafka://broker:9092/topic`, one message of JSON for each record.
+"""Kafka: `kafka://broker:9092/topic`, one message for each record, of JSON or in another `format`.
 
 The key of a message is the host, so that all messages of a host are in one partition, in order. The header `id` is the
 id of the record. `config` names a file with properties of librdkafka, one `name=value` in a line: TLS, passwords. A
@@ -7,7 +7,6 @@ batch is delivered when all replicas in sync have it (`acks=all`).
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar
 
 from superhosts.core.kafkaclient import import_client, read_properties, reason_of, with_ports
@@ -16,7 +15,7 @@ from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, 
 
 
 class Kafka(Sender):
-    options: ClassVar[tuple[str, ...]] = ("config", "timeout")
+    options: ClassVar[tuple[str, ...]] = ("config", "format", "timeout")
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -49,7 +48,7 @@ class Kafka(Sender):
             for record in batch.records:
                 self._producer.produce(
                     self._topic,
-                    json.dumps(record).encode(),
+                    self.line(record).encode(),
                     key=str(record.get("host", "")).encode(),
                     headers={"id": str(record["id"]).encode()},
                     on_delivery=answered,

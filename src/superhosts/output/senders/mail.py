@@ -2,12 +2,11 @@
 
 `smtps://host:465` uses TLS from the beginning. `tls` is `require` (STARTTLS; the default with a user), `try` (without)
 or `off`: a password is never sent without TLS, unless `tls=off` says so. The mail lists the hosts or alerts as text,
-and has the records as JSON Lines attached.
+and has the records as lines attached, of JSON or in another `format`.
 """
 
 from __future__ import annotations
 
-import json
 import smtplib
 import socket
 from email.headerregistry import Address as Mailbox
@@ -24,7 +23,17 @@ SHOWN = 200  # hosts in the text of a mail
 
 
 class Mail(Sender):
-    options: ClassVar[tuple[str, ...]] = ("to", "from", "password-file", "tls", "timeout", "ca", "cert", "key")
+    options: ClassVar[tuple[str, ...]] = (
+        "to",
+        "from",
+        "password-file",
+        "tls",
+        "format",
+        "timeout",
+        "ca",
+        "cert",
+        "key",
+    )
     most_records = None
 
     def __init__(self, address: Address) -> None:
@@ -73,8 +82,9 @@ class Mail(Sender):
         if len(batch.records) > SHOWN:
             lines.append(f"and {len(batch.records) - SHOWN:,} more, in the attachment")
         mail = self.message_of(_subject(batch), "\n".join(lines) + "\n", batch.id)
-        rows = "".join(f"{json.dumps(record)}\n" for record in batch.records)
-        mail.add_attachment(rows.encode(), maintype="application", subtype="x-ndjson", filename="superhosts.jsonl")
+        rows = "".join(f"{self.line(record)}\n" for record in batch.records)
+        ending = "cef" if self.format == "cef" else "jsonl"
+        mail.add_attachment(rows.encode(), maintype="application", subtype="x-ndjson", filename=f"superhosts.{ending}")
         return mail
 
     def message_of(self, subject: str, text: str, id: str = "") -> EmailMessage:

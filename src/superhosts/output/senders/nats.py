@@ -1,4 +1,4 @@
-"""NATS: `nats://host:4222/subject`, one message of JSON for each record; `nats+tls://` insists on TLS.
+"""NATS: `nats://host:4222/subject`, one message for each record; `nats+tls://` insists on TLS.
 
 With `jetstream=on` each message waits until a stream has stored it, else until the server has it. The header
 `Nats-Msg-Id` is the id of the record, so a stream drops repeats. Servers of a cluster are separated by commas.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
 from typing import Any, ClassVar
 
@@ -34,7 +33,9 @@ class _TlsClient(Client):
 
 
 class Nats(Sender):
-    options: ClassVar[tuple[str, ...]] = ("jetstream", "creds", "nkey", "password-file", "timeout", "ca", "cert", "key")
+    options: ClassVar[tuple[str, ...]] = (
+        *("jetstream", "format", "creds", "nkey", "password-file", "timeout", "ca", "cert", "key"),
+    )
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
@@ -81,7 +82,7 @@ class Nats(Sender):
                     raise (seen[0] if seen else TimeoutError()) from None
                 jetstream = client.jetstream(timeout=self._timeout)
                 for record in batch.records:
-                    body, headers = json.dumps(record).encode(), {"Nats-Msg-Id": str(record["id"])}
+                    body, headers = self.line(record).encode(), {"Nats-Msg-Id": str(record["id"])}
                     if self._stored:
                         await jetstream.publish(self._subject, body, headers=headers)
                     else:

@@ -1,7 +1,8 @@
 """Syslog: one message of RFC 5424 for each record, over UDP (RFC 5426), TCP (RFC 6587, with lengths) or TLS (RFC 5425).
 
 With `format=text`, the default, the fields of the record are structured data and the message is a line for people. With
-`format=json` the message is the record, and the structured data has its id alone. The name of the structured data needs
+`format=json` the message is the record, and the structured data has its id alone; in formats of others, like `cef`, the
+message is the event, which has the id, and there is no structured data. The name of the structured data needs
 the number of an enterprise. We have none, so it is `superhosts@32473`, where 32473 is the number that RFC 5612 reserves
 for examples; `sd-id=` takes your own.
 
@@ -21,6 +22,7 @@ import socket
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
+from superhosts.output.mappings import FORMATS
 from superhosts.output.records import Batch, Record, describe
 from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, reason_of
 
@@ -38,6 +40,8 @@ class Syslog(Sender):
         *("facility", "severity", "app", "sd-id", "format", "timeout", "ca", "cert", "key"),
     )
 
+    formats = ("text", *Sender.formats)
+
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self._place = address.host_and_port(PORTS[address.scheme])
@@ -46,7 +50,6 @@ class Syslog(Sender):
         self._priority = 8 * FACILITIES.index(facility) + SEVERITIES.index(severity)
         self._app = _word(address, "app", "superhosts", 48)
         self._sd_id = _word(address, "sd-id", SD_ID, 32)
-        self._json = address.choice("format", ("text", "json"), "text") == "json"
         self._timeout = address.seconds("timeout", TIMEOUT)
         self._is_udp = address.scheme == "syslog"
         if address.scheme == "syslog+tls":
@@ -72,12 +75,14 @@ class Syslog(Sender):
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         host = re.sub(r"[^!-~]", "", socket.gethostname())[:255] or "-"
         kind = re.sub(r"[^!-~]", "", str(record["kind"]))[:32] or "-"
-        fields = {"id": record["id"]} if self._json else {name: record[name] for name in record if name != "text"}
+        fields = {name: record[name] for name in (("id",) if self.format != "text" else record) if name != "text"}
         data = f"[{self._sd_id}{''.join(_parameter(name, value) for name, value in fields.items())}]"
-        text = json.dumps(record) if self._json else describe(record)
+        data = "-" if self.format in FORMATS else data
+        text = describe(record) if self.format == "text" else self.line(record)
         line = f"<{self._priority}>1 {now} {host} {self._app} {os.getpid()} {kind} {data} "
-        # A byte order mark says that text is UTF-8 (RFC 5424, section 6.4); ASCII needs none.
-        return line.encode() + (text.encode() if text.isascii() else b"\xef\xbb\xbf" + text.encode(errors="replace"))
+        # A byte order mark says that text is UTF-8 (RFC 5424, section 6.4); ASCII needs none. CEF begins with "CEF:".
+        mark = b"" if text.isascii() or self.format == "cef" else b"\xef\xbb\xbf"
+        return line.encode() + mark + text.encode(errors="replace")
 
     def close(self) -> None:
         if self._socket is not None:

@@ -1,4 +1,4 @@
-"""Webhooks: `webhook+https://host/path?template=slack`, one POST of JSON for the records of a window.
+"""Webhooks: `webhook+https://host/path?format=slack`, one POST for the records of a window.
 
 docs/guides/destinations.md has the options. Other words of the query belong to the receiver. Requests have the headers
 of the Standard Webhooks convention: `webhook-id` is the same when a request is repeated, so that a receiver can drop
@@ -18,31 +18,38 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from superhosts import __version__
 from superhosts.core.text import printable
+from superhosts.output.mappings import FORMATS, shaped
 from superhosts.output.records import CLOSED, Batch, Record, describe, heading, links_of, shown_lines
 from superhosts.output.senders import TIMEOUT, Address, PermanentError, Sender, TemporaryError, read_secret, reason_of
 
 OPTIONS = ("timeout", "ca", "cert", "key", "password-file", "token-file")
 PERMANENT = {400, 413, 415, 422}  # The content is refused; other answers may change when an operator mends something.
+MOST_ANSWER = 16 << 20  # bytes of an answer that are read
 LONGEST_WAIT = 300.0  # seconds that a receiver may ask for
 Body = dict[str, Any]
 
 
 class Webhook(Sender):
-    options: ClassVar[tuple[str, ...]] = ("template", "secret-file", "routing-key-file", *OPTIONS)
+    options: ClassVar[tuple[str, ...]] = ("format", "template", "secret-file", "routing-key-file", *OPTIONS)
+    formats = ("json", "slack", "teams", "pagerduty", *FORMATS)
     hides_path = True
     passes_query = True
 
     def __init__(self, address: Address) -> None:
+        if (template := address.options.get("template")) is not None:  # what `format` was called first
+            if "format" in address.options:
+                raise address.error("template and format are the same option; give format alone")
+            address = replace(address, options={**address.options, "format": template})
         super().__init__(address)
-        self._template = address.choice("template", tuple(TEMPLATES), "json")
         self._client = HttpClient(address)
         self._secret, self._key = address.file("secret-file"), address.file("routing-key-file")
-        if self._template == "pagerduty" and self._key is None:
-            raise address.error("template=pagerduty: name the file of the integration key: routing-key-file=FILE")
+        if self.format == "pagerduty" and self._key is None:
+            raise address.error("format=pagerduty: name the file of the integration key: routing-key-file=FILE")
 
     def deliver(self, batch: Batch) -> None:
         try:
@@ -50,10 +57,12 @@ class Webhook(Sender):
             secret = None if self._secret is None else secret_bytes(read_secret(self._secret))
         except (OSError, ValueError) as error:
             raise TemporaryError(str(error)) from None
-        for number, content in self.remaining(batch, TEMPLATES[self._template](batch, key)):
+        bodies = TEMPLATES[self.format](batch, key) if self.format in TEMPLATES else as_events(batch, self.format)
+        kind = {"Content-Type": "text/plain; charset=utf-8"} if self.format == "cef" else {}
+        for number, content in self.remaining(batch, bodies):
             name = batch.id if not number else f"{batch.id}-{number}"
-            body = json.dumps(content).encode()
-            self._client.post(body, signed(name, body, secret))
+            body = (content if isinstance(content, str) else json.dumps(content)).encode()
+            self._client.post(body, kind | signed(name, body, secret))
 
 
 def signed(name: str, body: bytes, secret: bytes | None) -> dict[str, str]:
@@ -77,6 +86,13 @@ def secret_bytes(text: str) -> bytes:
 
 def as_json(batch: Batch, _key: str) -> Iterator[Body]:
     yield batch.as_json()
+
+
+def as_events(batch: Batch, format: str) -> Iterator[Any]:
+    """Yield the records in a format of others: a list of events, or lines of CEF."""
+    events = [shaped(record, format) for record in batch.records]
+    if events:
+        yield "\n".join(events) if format == "cef" else events
 
 
 def as_slack(batch: Batch, _key: str) -> Iterator[Body]:
@@ -140,7 +156,7 @@ def as_pagerduty(batch: Batch, key: str) -> Iterator[Body]:
 
 def identity(record: Record) -> str:
     """Return what records of the same alert, or rows of the same host in other windows, share."""
-    names = ("kind", "site", "alert") if record.get("alert") else ("kind", "site", "host", "side", "direction")
+    names = ("kind", "site", "alert") if record.get("alert") else ("kind", "site", "group", "host", "side", "direction")
     parts = (record.get(name) for name in names)
     return "/".join(str(part) for part in ("superhosts", *parts) if part)[:255]
 
@@ -161,18 +177,18 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class HttpClient:
-    """Posts JSON to the receiver of one address, `KIND+http://…` or `KIND+https://…`.
+    """Posts to the receiver of one address, `KIND+http://…` or `KIND+https://…`.
 
-    Proxies come from the environment, as usual (https_proxy).
+    `word`: of the header that has the token. Proxies come from the environment, as usual (https_proxy).
     """
 
-    def __init__(self, address: Address, path: str = "") -> None:
+    def __init__(self, address: Address, path: str = "", word: str = "Bearer") -> None:
         """Check the address; `path` is appended to it."""
         scheme = address.scheme.partition("+")[2]
         address.host_and_port(80)
         whole = f"{address.path.rstrip('/')}{path}" if path else address.path
         self.url = f"{scheme}://{address.place}{whole}" + (f"?{address.query}" if address.query else "")
-        self._address = address
+        self._address, self._word = address, word
         self._timeout = address.seconds("timeout", TIMEOUT)
         self._is_tls = scheme == "https"
         for name in ("password-file", "token-file"):
@@ -180,7 +196,8 @@ class HttpClient:
         if self._is_tls:
             address.tls()
 
-    def post(self, body: bytes, headers: dict[str, str]) -> None:
+    def post(self, body: bytes, headers: dict[str, str]) -> bytes:
+        """Post and return the answer. Raises TemporaryError or PermanentError if the receiver does not take it."""
         everything = {"Content-Type": "application/json", "User-Agent": f"superhosts/{__version__}", **headers}
         everything |= self._credentials()
         request = urllib.request.Request(self.url, body, everything, method="POST")
@@ -189,7 +206,7 @@ class HttpClient:
             handlers.append(urllib.request.HTTPSHandler(context=self._address.tls()))
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=self._timeout) as answer:
-                answer.read(65536)
+                return bytes(answer.read(MOST_ANSWER))
         except urllib.error.HTTPError as error:
             with error:
                 raise _refusal(error) from None
@@ -200,7 +217,7 @@ class HttpClient:
         """Return the header that says who this is. Files are read each time, so that new secrets count at once."""
         try:
             if (token := self._address.file("token-file")) is not None:
-                return {"Authorization": f"Bearer {read_secret(token)}"}
+                return {"Authorization": f"{self._word} {read_secret(token)}"}
             if self._address.user:
                 both = base64.b64encode(f"{self._address.user}:{self._address.read_password()}".encode()).decode()
                 return {"Authorization": f"Basic {both}"}

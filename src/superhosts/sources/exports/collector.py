@@ -10,12 +10,15 @@ import struct
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from superhosts.core.pairs import PacketBlock
+from superhosts.core.pairs import PacketBatch, PacketBlock
 from superhosts.core.profile import measured
+from superhosts.core.text import setting
+from superhosts.errors import UsageError
 from superhosts.sources.base import PLAIN, SourceCounters, Wants
 from superhosts.sources.exports import layout
 from superhosts.sources.exports.containers import LONGEST
@@ -73,7 +76,7 @@ class Collector:
         self.dropped = 0  # datagrams that the kernel had no room for
         self._counters, self.settings, self._pool = counters, settings, pool
         rows = BLOCK_ROWS + LONGEST // layout.SHORTEST_RECORD + 1
-        self._room = new_columns(rows, rows, settings.wants.details)
+        self._room = new_columns(rows, rows, settings.wants)
         self._tally = np.zeros(layout.TALLY_SLOTS, np.int64)
         self._tally[layout.WANTS] = wants_of(settings.wants)
         self._totals = np.zeros(layout.TALLY_SLOTS, np.int64)
@@ -82,7 +85,27 @@ class Collector:
         self._links = np.array([link_of(_LINKS.get(protocol, -1)) for protocol in range(16)], np.int64)
 
     def feed(self, batch: Batch) -> Iterator[PacketBlock]:
-        """Read datagrams; yield blocks whenever one is full. `take` returns the rest."""
+        """Read datagrams; yield blocks whenever one is full. `take` returns the rest.
+
+        If packets are grouped, all of the batch is one block, so that no window closes between its exporters.
+        """
+        if not self.settings.wants.group:
+            yield from self._feed(batch)
+            return
+        whole: list[PacketBatch] = []
+        senders, numbers = np.unique(batch.peers, axis=0, return_inverse=True)
+        for number, (high, low) in enumerate(senders.tolist()):
+            if not high | low:
+                raise UsageError(
+                    f"{setting('group_by', 'exporter')}: nobody knows who has sent the datagrams of a file"
+                )
+            rows = numbers.reshape(-1) == number
+            name = StreamKey(high << 64 | low, 0, 0).shown
+            for block in [*self._feed(Batch(batch.block, batch.datagrams[rows], batch.peers[rows])), self.take()]:
+                whole += [replace(each, group=name) for each in block]
+        yield tuple(whole)
+
+    def _feed(self, batch: Batch) -> Iterator[PacketBlock]:
         self._tally[layout.DATAGRAM] = self._tally[layout.AT] = 0
         while True:
             with measured("walk") as work:
@@ -212,7 +235,7 @@ class Collector:
         if not waiting:
             return
         place = self._tally[: layout.FIRST_COUNT].copy()
-        yield from self.feed(_as_batch(waiting, key.address))
+        yield from self._feed(_as_batch(waiting, key.address))
         self._tally[: layout.FIRST_COUNT] = place
 
 

@@ -43,7 +43,7 @@ def export_files(format: str, time: str, pool: Pool) -> FileFormat:
     def open(file: Opens, counters: SourceCounters, wants: Wants) -> ExportReader:
         return ExportReader(file, Collector(counters, settings._replace(wants=wants), pool), counters, format)
 
-    return FileFormat(lambda head: recognise_exports(head) == format, open)
+    return FileFormat(lambda head: recognise_exports(head) == format, open, groups=("exporter",))
 
 
 class ExportReader(Reader):

@@ -123,6 +123,7 @@ def parse_listening(text: str) -> Listening:
 class UdpSource(Source):
     live = receives = True
     replays = False
+    groups = ("exporter",)
 
     def __init__(self, name: str, listening: Listening) -> None:
         super().__init__(name)
@@ -145,6 +146,7 @@ class UdpSource(Source):
         self._settings = self._settings._replace(time=LIVE_TIME.get(which, which))
 
     def want(self, wants: Wants) -> None:
+        super().want(wants)
         self._settings = self._settings._replace(wants=wants)
 
     def rehearse(self) -> None:

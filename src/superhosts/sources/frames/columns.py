@@ -6,15 +6,18 @@ of it, so these are copied.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from superhosts.core.pairs import Details, PacketBatch, PacketBlock
+from superhosts.core.pairs import MOST_GROUP, Details, PacketBatch, PacketBlock
 from superhosts.jit.cache import compiled
 from superhosts.jit.memory import Lender
-from superhosts.sources.base import Sampling, SourceCounters, Wants
+from superhosts.sources.base import PLAIN, Sampling, SourceCounters, Wants
 
 Tally = NDArray[np.int64]
 
@@ -31,12 +34,14 @@ SAMPLE = 16  # six slots: which packets' details are wanted (`is_sampled`)
 TALLY_SLOTS = 22
 DETAILS, INNER, BOTH = 1, 2, 4  # write details; addresses of the innermost IP header; of the outermost and it
 SAMPLED = 8  # of usual packets, write details only of those in the sample
+VLAN, INTERFACE = 16, 32  # write the number of the outermost VLAN (0: none), or of the interface
+GROUPED = VLAN | INTERFACE
 
 _LATEST = 2**63 - 1
 
 
 def wants_of(wants: Wants) -> int:
-    sampled = SAMPLED * (wants.sampling is not None)
+    sampled = SAMPLED * (wants.sampling is not None) | {"vlan": VLAN, "interface": INTERFACE}.get(wants.group, 0)
     return DETAILS * wants.details | {"outer": 0, "inner": INNER, "both": BOTH}[wants.tunnels] | sampled
 
 
@@ -100,11 +105,13 @@ class Columns(NamedTuple):
     time6: NDArray[np.int64]
     details4: Details  # empty unless they are wanted
     details6: Details
+    groups4: NDArray[np.uint16]  # empty unless they are wanted
+    groups6: NDArray[np.uint16]
 
 
-def new_columns(ipv4: int, ipv6: int, details: bool = False) -> Columns:
+def new_columns(ipv4: int, ipv6: int, wants: Wants = PLAIN) -> Columns:
     """Return columns for this many rows of each family. Memory that is never written costs nothing."""
-    return ColumnLender(ipv4, ipv6, details).borrow()
+    return ColumnLender(ipv4, ipv6, wants).borrow()
 
 
 def written(columns: Columns, tally: Tally) -> Columns:
@@ -122,19 +129,37 @@ def copied(columns: Columns, families: str = "46") -> Columns:
     return Columns(**{name: column.copy() if name[-1] in families else column for name, column in named.items()})
 
 
-def take(columns: Columns, tally: Tally, counters: SourceCounters) -> PacketBlock:
-    """Return what a walk has written as a block, and count what it has not written."""
+def take(columns: Columns, tally: Tally, counters: SourceCounters, named: Callable[[int], str] = str) -> PacketBlock:
+    """Return what a walk has written as a block, and count what it has not written. `named`: the name of a group."""
     counts = tally.tolist()
     counters.packets += counts[PACKETS] - counts[IPV4] - counts[IPV6]  # A packet in a tunnel may have two rows.
     counters.not_ip += counts[NOT_IP]
     counters.truncated += counts[TRUNCATED]
     counters.unsupported_link += counts[UNSUPPORTED_LINK]
     spans = (counts[EARLIEST4], counts[LATEST4]), (counts[EARLIEST6], counts[LATEST6])
-    return block_of(columns, *spans, details=bool(counts[WANTS] & DETAILS))
+    block = block_of(columns, *spans, details=bool(counts[WANTS] & DETAILS))
+    return grouped(block, columns, named) if counts[WANTS] & GROUPED else block
+
+
+def grouped(block: PacketBlock, columns: Columns, named: Callable[[int], str]) -> PacketBlock:
+    """Return a block with a batch for each family and group, in the order of the packets within each."""
+    found: list[PacketBatch] = []
+    for batch in block:
+        numbers = columns.groups4 if batch.family == 4 else columns.groups6
+        order = np.argsort(numbers, kind="stable")
+        edges = np.flatnonzero(np.diff(numbers[order])) + 1
+        for rows in np.split(order, edges):
+            group = re.sub("[^ -~]", "?", named(int(numbers[rows[0]])))[:MOST_GROUP]
+            found.append(replace(batch.take(rows) if len(edges) else batch, group=group))
+    return tuple(found)
+
+
+def vlan_name(number: int) -> str:
+    return f"vlan {number}" if number else "no vlan"
 
 
 def block_of(columns: Columns, span4: _Span | None = None, span6: _Span | None = None, *, details: bool) -> PacketBlock:
-    src4, dst4, time4, src6, dst6, time6, details4, details6 = columns
+    src4, dst4, time4, src6, dst6, time6, details4, details6, _, _ = columns
     block: PacketBlock = ()
     if len(time4):
         block += (PacketBatch(4, src4, dst4, time4, span4, details4 if details else None),)
@@ -151,9 +176,9 @@ _LEAST_PART = 4  # memory of which less than a quarter is used is not kept
 class ColumnLender:
     """Lends columns for up to `ipv4` and `ipv6` packets. Any thread may borrow, and drop what it has borrowed."""
 
-    def __init__(self, ipv4: int, ipv6: int, details: bool = False) -> None:
-        self._ipv4, self._ipv6, self._details = ipv4, ipv6, details
-        more = DETAIL_BYTES * details
+    def __init__(self, ipv4: int, ipv6: int, wants: Wants = PLAIN) -> None:
+        self._ipv4, self._ipv6, self._details, self._groups = ipv4, ipv6, wants.details, wants_of(wants) & GROUPED
+        more = DETAIL_BYTES * (wants.details + bool(self._groups))
         self._narrow, self._wide = Lender(ipv4 * (NARROW_BYTES + more)), Lender(ipv6 * (WIDE_BYTES + more))
 
     @property
@@ -173,6 +198,8 @@ class ColumnLender:
             second[32 * wide : 40 * wide].view(np.int64),
             first[16 * narrow : 24 * narrow].view(np.uint64) if self._details else np.empty(0, np.uint64),
             second[40 * wide : 48 * wide].view(np.uint64) if self._details else np.empty(0, np.uint64),
+            first[len(first) - 2 * narrow :].view(np.uint16) if self._groups else np.empty(0, np.uint16),
+            second[len(second) - 2 * wide :].view(np.uint16) if self._groups else np.empty(0, np.uint16),
         )
 
     def kept(self, columns: Columns, tally: Tally) -> Columns:

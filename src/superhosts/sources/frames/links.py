@@ -163,6 +163,20 @@ def is_tag(kind: int) -> bool:
 
 
 @compiled
+def vlan_of(block: Bytes, at: int, end: int, link: int) -> int:
+    """Return the number of the outermost VLAN of the frame at `at`, 0 if it is in none, or of another kind of link."""
+    kind, place, header = link & KIND, link >> PLACE_SHIFT & 0xFF, link >> HEADER_SHIFT
+    at += link >> SKIP_SHIFT & 0xFF
+    if kind not in (ETHERNET, TYPED):
+        return 0
+    if not header:
+        place, header = 12, 14
+    if end - at < header + 2 or not is_tag(half(block, at + place)):
+        return 0
+    return half(block, at + header) & 0x0FFF
+
+
+@compiled
 def behind_labels(block: Bytes, at: int, end: int) -> int:
     """Return where an MPLS label stack ends."""
     while end - at >= 4:

@@ -48,7 +48,7 @@ class HostRow(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, Any]:
-        return self.asked, self.side, self.direction, self.row.get("counts")
+        return self.asked, self.side, self.direction, (self.row.get("counts"), self.row.get("group"))
 
     @property
     def part(self) -> tuple[str, str]:
