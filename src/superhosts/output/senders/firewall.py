@@ -133,21 +133,21 @@ def _value(network: Network) -> Any:
 
 class ListFile(Actor):
     options: ClassVar[tuple[str, ...]] = (*Actor.manners, "format", "category", "score")
+    formats = ("plain", "iprep", "dataset")
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         self._path = Path(address.path)
         if not self._path.is_absolute() or address.netloc:
             raise address.error("name a file by its full path, like list:/etc/superhosts/blocked.txt")
-        self._format = address.choice("format", ("plain", "iprep", "dataset"), "plain")
         self._numbers = ""
-        if self._format == "iprep":
+        if self.format == "iprep":
             self._numbers = f",{_number(address, 'category', '1', 60)},{_number(address, 'score', '100', 127)}"
         elif foreign := {"category", "score"} & set(address.options):
             raise address.error(f"{min(foreign)} belongs to format=iprep")
 
     def put(self, acts: Sequence[Act]) -> None:
-        if self._format == "dataset" and any(act.network.num_addresses > 1 for act in acts):
+        if self.format == "dataset" and any(act.network.num_addresses > 1 for act in acts):
             raise PermanentError("a dataset has addresses, no prefixes")
         lines = self._read()
         self._write(lines, [*lines, *(line for line in map(self._line, acts) if line not in lines)])
