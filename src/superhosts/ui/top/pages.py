@@ -425,5 +425,5 @@ def _time(seconds: Any) -> str:
 
 def alerts_heading(items: Sequence[Item]) -> str:
     opened = sum(item.is_urgent for item in items)
-    muted = sum(item.cells["state"] == "muted" for item in items)
+    muted = sum("until" in item.content for item in items)
     return f"{counted(opened, 'open alert')}, {len(items) - opened - muted} closed, {muted} muted"

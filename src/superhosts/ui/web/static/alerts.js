@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { bones, h, plainTable, say, show, stored } from "./dom.js";
 import { testOf } from "./filter.js";
-import { count, moment, whole } from "./format.js";
+import { count, minute, moment, whole } from "./format.js";
 import { patternChip } from "./patterns.js";
 import { zone } from "./zone.js";
 
@@ -17,31 +17,23 @@ const TIMES = [
 ];
 const ROWS = 200; // that are shown at first, and with each "more"
 const ALL_RULES = "All rules";
+const AT_ONCE = 300; // alerts that the server takes
 const NAME = "superhosts-by"; // who acknowledges
+const ASKED = 5; // alerts of a host whose history is asked for
 const STATES = { open: "warn", acknowledged: "usual", muted: "", closed: "" }; // and their colours
 
 const hostLink = (host) => h("a", { href: `#/host/${encodeURIComponent(host)}`, class: "address" }, host);
-const siteOf = (alert) => alert.site || alert.known?.site || "";
-const patternOf = (alert) => alert.pattern || alert.known?.pattern || "";
-const nameOf = (alert) => alert.known?.label || alert.known?.name || "";
-const mutes = (mute, alert) => testOf(mute.host)(String(alert.host), "") && (!mute.rule || mute.rule === alert.rule);
+const sitesOf = (alert) => alert.sites || [alert.site].filter(Boolean);
+const nameOf = (alert) => alert.label || alert.name || "";
+const peopleOf = (alert) => [alert.owner || alert.acknowledged_by, alert.note].filter(Boolean).join(": ");
 
-// "open", "acknowledged", "muted" or "closed", as the server says or, if it does not, as mutes say.
-export function stateOf(alert, muted = []) {
-  if (alert.state) return alert.state;
-  if (alert.closed) return "closed";
-  return muted.some((mute) => mutes(mute, alert)) ? "muted" : "open";
-}
-
-// Whether changes can be made here, and alerts be acknowledged.
 export const mayChange = ({ summary }) => summary.can.alerts && summary.may_change !== false;
-const mayAcknowledge = (alerts) => alerts.some((alert) => alert.state !== undefined);
 
-// `more`: a function that returns a first cell of a row, or null.
-export function alertTable(caption, alerts, { withHost = true, muted = [], first = null } = {}) {
-  const withSite = alerts.some(siteOf);
-  const withPattern = alerts.some(patternOf);
-  const withOwner = alerts.some((alert) => alert.owner || alert.note);
+// `first`: a first column, its heading and a function that returns the cell of an alert.
+export function alertTable(caption, alerts, { withHost = true, first = null } = {}) {
+  const withSite = alerts.some((alert) => sitesOf(alert).length);
+  const withPattern = alerts.some((alert) => alert.pattern);
+  const withPeople = alerts.some(peopleOf);
   const columns = [
     ...(first ? [[first.heading, ""]] : []),
     ...(withHost ? [["Host", ""]] : []),
@@ -50,30 +42,29 @@ export function alertTable(caption, alerts, { withHost = true, muted = [], first
     ["Peers", "number"],
     ["Peak", "number"],
     ...(withPattern ? [["Pattern", ""]] : []),
-    ...(withSite ? [["Site", ""]] : []),
+    ...(withSite ? [["Sites", ""]] : []),
     [`Since (${zone})`, ""],
     ["Last seen", ""],
-    ...(withOwner ? [["Owner, note", ""]] : []),
+    ...(withPeople ? [["Who, note", ""]] : []),
   ];
   const rows = alerts.map((alert) => [
     ...(first ? [first.cell(alert)] : []),
     ...(withHost ? [h("span", {}, hostLink(alert.host), nameOf(alert) ? h("span", { class: "muted beside" }, nameOf(alert)) : null)] : []),
-    stateChip(alert, muted),
+    stateChip(alert),
     alert.rule,
     whole(alert.peers),
     whole(alert.peak),
-    ...(withPattern ? [patternOf(alert) ? patternChip(patternOf(alert), alert.pattern_reason) : ""] : []),
-    ...(withSite ? [siteOf(alert)] : []),
+    ...(withPattern ? [alert.pattern ? patternChip(alert.pattern, alert.pattern_reason) : ""] : []),
+    ...(withSite ? [sitesOf(alert).join(", ")] : []),
     h("a", { href: `#/?start=${alert.opened}`, title: "The window in which it was opened" }, moment(alert.opened)),
     moment(alert.last),
-    ...(withOwner ? [[alert.owner, alert.note].filter(Boolean).join(": ")] : []),
+    ...(withPeople ? [peopleOf(alert)] : []),
   ]);
   return plainTable(caption, columns, rows);
 }
 
-function stateChip(alert, muted) {
-  const state = stateOf(alert, muted);
-  const text = state === "closed" && alert.reason && alert.reason !== "quiet" ? `closed: ${alert.reason}` : state;
+function stateChip({ state, reason }) {
+  const text = state === "closed" && reason && reason !== "quiet" ? `closed: ${reason}` : state;
   return h("span", { class: `chip ${STATES[state] ?? ""}` }, text);
 }
 
@@ -98,7 +89,7 @@ export function muteForm(host, onDone) {
     event.preventDefault();
     problem.textContent = "";
     try {
-      await post("mute", { host: who.value.trim(), rule: rule.value.trim(), seconds: Number(time.value), why: why.value });
+      await post("mute", { host: who.value.trim(), rule: rule.value.trim(), seconds: Number(time.value), why: why.value, by: stored(NAME) || "" });
       say(`${who.value} is muted`);
       why.value = "";
       if (!host) who.value = "";
@@ -130,7 +121,8 @@ export function acknowledgeForm(idsOf, onDone) {
     problem.textContent = "";
     stored(NAME, by.value);
     try {
-      await post("acknowledge", { alerts: idsOf(), by: by.value, note: note.value, off });
+      const ids = idsOf();
+      while (ids.length) await post("acknowledge", { alerts: ids.splice(0, AT_ONCE), by: by.value, note: note.value, off });
       say(off ? "not acknowledged any more" : "acknowledged");
       note.value = "";
       form.closest("details")?.removeAttribute("open");
@@ -174,30 +166,29 @@ function mutedTable(muted, context) {
   const rows = muted.map((each) => [
     h("span", { class: "address" }, each.host),
     each.rule || "all",
-    moment(60 * Math.ceil(each.until / 60)),
+    moment(minute(each.until)),
     each.why,
     ...(may ? [unmuteButton(each, context.restart, context.fail)] : []),
   ]);
   return plainTable("Muted", columns, rows);
 }
 
-// What has happened to alerts, the newest last: as the server tells of each, or as far as alerts say it themselves.
+// What has happened to alerts, the newest last: the last ones as the server tells of each, older ones as they say it themselves.
 export async function historyOf(alerts, signal) {
-  const told = alerts.filter((alert) => alert.state !== undefined).slice(0, 5);
-  const answers = await Promise.all(told.map((alert) => get("alert", { id: alert.id }, signal).catch(() => null)));
-  const histories = new Map(told.map((alert, at) => [alert.id, answers[at]?.history]));
-  const found = alerts.flatMap((alert) => {
-    const known = histories.get(alert.id);
-    if (known?.length) return known.map((each) => ({ ...each, rule: alert.rule }));
-    const events = [{ at: alert.opened, event: "opened" }, ...(alert.closed ? [{ at: alert.closed, event: "closed" }] : [])];
-    if (alert.level > 0 || alert.peak > alert.peers) events.push({ at: alert.peak_at, event: "peak", text: `peak: ${count(alert.peak, "peer")}` });
+  const answers = await Promise.all(alerts.slice(0, ASKED).map((alert) => get("alert", { id: alert.id }, signal).catch(() => null)));
+  const found = alerts.flatMap((alert, at) => {
+    const known = answers[at]?.history;
+    const events = known?.length ? known : [{ at: alert.opened, event: "opened" }, ...(alert.closed ? [{ at: alert.closed, event: "closed" }] : [])];
     return events.map((each) => ({ ...each, rule: alert.rule }));
   });
   return found.sort((one, other) => one.at - other.at);
 }
 
+// What people did has their words; of the rest, the sentence is as long as a line of the log.
+const eventText = ({ event, text, by }) => (by ? `${event} by ${by}${text ? `: ${text}` : ""}` : event);
+
 export function historyList(events) {
-  return h("ol", { class: "history" }, events.map(({ at, event, text, by, rule }) => h("li", {}, h("time", { class: "muted" }, moment(at)), h("span", { class: `dot ${event}` }), h("span", {}, `${text || event}${by ? `, by ${by}` : ""}`), h("span", { class: "muted" }, rule))));
+  return h("ol", { class: "history" }, events.map((each) => h("li", { title: each.text || null }, h("time", { class: "muted" }, moment(minute(each.at))), h("span", { class: `dot ${each.event}` }), h("span", {}, eventText(each)), h("span", { class: "muted" }, each.rule))));
 }
 
 export class AlertsPage {
@@ -240,20 +231,20 @@ export class AlertsPage {
     this.found = answer;
     const { alerts, muted } = answer;
     choices(this.rule, ALL_RULES, alerts.map((each) => each.rule));
-    choices(this.site, "All sites", alerts.map(siteOf));
-    this.siteField.hidden = !alerts.some(siteOf);
+    choices(this.site, "All sites", alerts.flatMap(sitesOf));
+    this.siteField.hidden = this.site.options.length < 2;
     this.drawTable();
     show(this.muted, muted.length ? mutedTable(muted, this.context) : h("p", { class: "muted" }, "Nothing is muted."));
   }
 
   wanted() {
-    const { alerts, muted } = this.found;
+    const { alerts } = this.found;
     const test = testOf(this.words.value);
     const state = this.state.value;
     const found = alerts.filter((alert) => {
-      if (state === "open" ? alert.closed : state && stateOf(alert, muted) !== state) return false;
-      if ((this.rule.value && alert.rule !== this.rule.value) || (this.site.value && siteOf(alert) !== this.site.value)) return false;
-      return test(String(alert.host), [alert.host, alert.rule, nameOf(alert), patternOf(alert), siteOf(alert), alert.reason, alert.note, alert.owner].join("\n"));
+      if (state === "open" ? alert.closed : state && alert.state !== state) return false;
+      if ((this.rule.value && alert.rule !== this.rule.value) || (this.site.value && !sitesOf(alert).includes(this.site.value))) return false;
+      return test(String(alert.host), [alert.host, alert.rule, nameOf(alert), alert.pattern, ...sitesOf(alert), alert.reason, peopleOf(alert)].join("\n"));
     });
     const openFirst = (one, other) => Number(Boolean(one.closed)) - Number(Boolean(other.closed)) || other.peers - one.peers;
     return state === "closed" ? found : found.sort(openFirst);
@@ -271,7 +262,7 @@ export class AlertsPage {
       const first = this.may ? { heading: this.allBox(found), cell: (alert) => this.box(alert) } : null;
       const left = found.length - this.most;
       const more = left > 0 ? h("button", { type: "button", class: "more", onclick: () => this.showMore() }, `Show ${whole(Math.min(left, ROWS))} more of ${whole(left)}`) : null;
-      show(this.list, alertTable(captionOf(this.state, found.length), found.slice(0, this.most), { muted, first }), more);
+      show(this.list, alertTable(captionOf(this.state, found.length), found.slice(0, this.most), { first }), more);
     }
     this.drawMany();
   }
@@ -309,8 +300,7 @@ export class AlertsPage {
         this.drawTable();
         this.context.restart();
       };
-      const acknowledge = mayAcknowledge(this.found.alerts) ? acknowledgeForm(() => [...this.chosen], done) : null;
-      show(this.many, h("strong", {}), acknowledge, this.muteMany(done));
+      show(this.many, h("strong", {}), acknowledgeForm(() => [...this.chosen], done), this.muteMany(done));
     }
     if (this.chosen.size) this.many.firstChild.textContent = count(this.chosen.size, "alert");
   }
@@ -324,7 +314,7 @@ export class AlertsPage {
       problem.textContent = "";
       const alerts = this.found.alerts.filter((each) => this.chosen.has(each.id));
       try {
-        for (const { host, rule } of alerts) await post("mute", { host: String(host), rule, seconds: Number(time.value), why: why.value });
+        for (const { host, rule } of alerts) await post("mute", { host: String(host), rule, seconds: Number(time.value), why: why.value, by: stored(NAME) || "" });
         say(`${count(alerts.length, "alert")} muted`);
         onDone();
       } catch (error) {

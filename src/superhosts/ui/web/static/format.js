@@ -27,6 +27,9 @@ export const day = (seconds) => `${dayOfYear(seconds)} ${dateOf(seconds).getUTCF
 
 export const moment = (seconds) => `${day(seconds)}, ${clock(seconds)}`;
 
+// The next whole minute: what ends in the middle of one is still there until then.
+export const minute = (seconds) => 60 * Math.ceil(seconds / 60);
+
 export function span(start, end) {
   if (start === null || end === null) return "without times";
   if (end - start >= 86400) return `${moment(start)} – ${moment(end)}`;

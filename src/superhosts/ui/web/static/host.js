@@ -1,12 +1,12 @@
 // One host: its past, its evidence, its alerts.
 
 import { get } from "./api.js";
-import { acknowledgeForm, alertTable, historyList, historyOf, mayChange, muteForm, stateOf, unmuteButton } from "./alerts.js";
+import { acknowledgeForm, alertTable, historyList, historyOf, mayChange, muteForm, unmuteButton } from "./alerts.js";
 import { axis, bar, scaleOf } from "./bars.js";
 import { Chart } from "./charts.js";
 import { bones, h, notices, plainTable, say, show } from "./dom.js";
 import { testOf } from "./filter.js";
-import { count, interval, moment, peersText, percent, span, whole } from "./format.js";
+import { count, interval, minute, moment, peersText, percent, span, whole } from "./format.js";
 import { patternChip } from "./patterns.js";
 import { RangePicker } from "./range.js";
 import { partOf, placeOf, siteNames, sitesOf } from "./rows.js";
@@ -139,7 +139,7 @@ export class HostPage {
     show(this.choice, parts.map((part) => h("option", { value: part }, part)));
     this.choice.value = this.part;
     this.alerts.hidden = alerts.length === 0;
-    if (alerts.length) show(this.alerts, alertTable("Alerts of this host", alerts, { withHost: false, muted: this.muted }));
+    if (alerts.length) show(this.alerts, alertTable("Alerts of this host", alerts, { withHost: false }));
     this.drawActs();
     this.drawPart();
   }
@@ -149,14 +149,13 @@ export class HostPage {
     const { context, host } = this;
     if (!mayChange(context) || this.acts.querySelector("details[open]")) return;
     const open = this.found.alerts.filter((alert) => !alert.closed);
-    const waiting = open.filter((alert) => alert.state !== undefined);
     const popup = (title, form) => h("details", { class: "popup" }, h("summary", {}, title), h("div", {}, form));
-    const isSeen = waiting.length > 0 && waiting.every((alert) => stateOf(alert) === "acknowledged");
+    const isSeen = open.every((alert) => alert.acknowledged);
     show(
       this.acts,
-      this.muted.map((mute) => h("span", { class: "chip" }, `muted until ${moment(60 * Math.ceil(mute.until / 60))} `, unmuteButton(mute, context.restart, context.fail))),
+      this.muted.map((mute) => h("span", { class: "chip" }, `muted until ${moment(minute(mute.until))} `, unmuteButton(mute, context.restart, context.fail))),
       popup("Mute", muteForm(host, context.restart)),
-      waiting.length ? popup(isSeen ? "Acknowledged" : "Acknowledge", acknowledgeForm(() => waiting.map((alert) => alert.id), context.restart)) : null,
+      open.length ? popup(isSeen ? "Acknowledged" : "Acknowledge", acknowledgeForm(() => open.map((alert) => alert.id), context.restart)) : null,
     );
   }
 
@@ -181,8 +180,8 @@ export class HostPage {
     const line = points.map((point) => ({ value: point.peers, low: point.low, high: point.high, faint: !point.reported }));
     const label = last ? `Peers of ${this.host} in ${count(points.length, "window")}; in the last ${peersText(last.peers, last.low)}, interval ${interval(last.peers, last.low, last.high)}. The table below has all of them.` : "No windows.";
     const [from, to] = points.length ? [points[0].start, last.end] : [0, 0];
-    const events = this.events.filter(({ at }) => at >= from && at <= to);
-    const marks = events.map(({ at, event }) => ({ at, kind: EVENTS.includes(event) ? event : "other" }));
+    const events = this.events.filter(({ at }) => at >= from);
+    const marks = events.filter(({ at }) => at <= to).map(({ at, event }) => ({ at, kind: EVENTS.includes(event) ? event : "other" }));
     this.chart.put({ windows: points, series: [{ key: this.host, label: this.host, color: "--line-1", points: line }], events: marks, label });
     this.history.hidden = events.length === 0;
     show(this.history, historyList(events));
