@@ -190,7 +190,10 @@ FACTS = {  # what lets one act, in words and as fields
     "threshold": ("threshold 1,024", 1024),
     "pattern": ("horizontal scan", "horizontal scan"),
     "pattern_reason": ("it asks, 98 % do not answer", "it asks, 98 % do not answer"),
-    "ports": ("tcp/445 93 %, icmp 7 %", [{"port": "tcp/445", "share": 0.93}, {"port": "icmp", "share": 0.07}]),
+    "ports": (
+        "tcp/445 93 %, icmp 7 %",
+        [{"port": "tcp/445", "at": "peer", "share": 0.93}, {"port": "icmp", "at": None, "share": 0.07}],
+    ),
     "some_peers": ("198.51.100.1, 198.51.100.2", EVIDENCE["peers"][:5]),
     "networks": ("198.51.0.0/16 81 %, 192.0.0.0/16 19 %", EVIDENCE["networks"]),
     "direction": ("direction out", "out"),

@@ -41,6 +41,7 @@ QUIET, ALLOWED, MUTED, GONE = "quiet", "allowed", "muted", "rule removed"  # why
 KNOWN = ("group", "pattern", "label", "name", "asn", "as_name", "country")
 MAIN = 0.5  # share of a host's pairs from which on one service is its service
 MOST = 5  # ports, peers and networks that are named
+TOLD = 0.02  # least share of a port or network in the sentence
 LOCAL = "local"  # the name of a site that has none
 CAP = 100  # alerts opened in one window
 # Of known fields, those that are about one window and the ones before it.
@@ -73,9 +74,10 @@ class AlertColumns(TypedDict, total=False):
     held_back: int
 
 
-class PortShare(TypedDict):
-    port: str
-    share: float
+class PortShare(TypedDict, total=False):
+    port: Required[str]
+    at: str | None  # the end that has it
+    share: Required[float]
 
 
 class Facts(TypedDict, total=False):
@@ -292,8 +294,9 @@ class Alert:
         if "pattern_reason" in known:
             yield printable(known["pattern_reason"])
         for name, field_ in (("ports", "port"), ("networks", "network")):
-            if known.get(name):
-                yield f"{name} {', '.join(_share(each, field_) for each in known[name])}"
+            told = [_share(each, field_) for each in known.get(name, ()) if each["share"] >= TOLD]
+            if told:
+                yield f"{name} {', '.join(told)}"
         if known.get("some_peers"):
             yield f"peers like {', '.join(map(printable, known['some_peers']))}"
         if "peers_before" in known and kind != CLOSED:
@@ -357,7 +360,8 @@ def _is_known(name: str, value: Any) -> bool:
 
 
 def _share(found: Mapping[str, Any], name: str) -> str:
-    return f"{printable(found.get(name, ''))} {100 * found['share']:.0f} %"
+    own = "own " if found.get("at") == "host" else ""
+    return f"{own}{printable(found.get(name, ''))} {100 * found['share']:.0f} %"
 
 
 def _known(row: Row) -> dict[str, Any]:
@@ -366,7 +370,7 @@ def _known(row: Row) -> dict[str, Any]:
     ports, networks = evidence.get("ports") or (), evidence.get("networks") or ()
     found |= {"pattern_reason": row["reason"]} if row.get("reason") else {}
     found |= {"service": ports[0]["port"]} if ports and ports[0]["share"] >= MAIN else {}
-    found |= {"ports": [{"port": each["port"], "share": each["share"]} for each in ports[:MOST]]} if ports else {}
+    found |= {"ports": [dict(each) for each in ports[:MOST]]} if ports else {}
     found |= {"some_peers": list(evidence["peers"][:MOST])} if evidence.get("peers") else {}
     found |= {"networks": [dict(each) for each in networks[:MOST]]} if networks else {}
     return found | ({"sites": [each["site"] for each in row["sites"]]} if row.get("sites") else {})
