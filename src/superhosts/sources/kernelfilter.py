@@ -66,6 +66,7 @@ class Repeats:
     def __init__(self, span: int, snap: int) -> None:
         """Drop repeats within windows of `span` nanoseconds, 0: of the whole run. Take `snap` bytes of the others."""
         self._span, self._forgotten, self._told, self._clock = span, 0, 0, 0
+        self._due = 0  # when to tell again
         self._is_stale = False
         self._files: list[int] = []
         try:
@@ -98,8 +99,8 @@ class Repeats:
         own.setsockopt(socket.SOL_SOCKET, SO_ATTACH_BPF, self._program)
 
     def tell(self) -> None:
-        """Tell the program of the window that is open, or will be next; does nothing more than once a second."""
-        if time.monotonic_ns() < self._told + PACE:
+        """Tell the program of the window that is open, or will be next; does nothing until that is due."""
+        if time.monotonic_ns() < self._due:
             return
         now, wall, ticks, is_sharp = moment = self._moment()
         if not is_sharp:
@@ -115,6 +116,7 @@ class Repeats:
         rate = min(RATES, key=lambda each: abs(each - measured))
         number = (wall + GUARD) // span if span else 0
         begin, end = (number * span + GUARD, (number + 1) * span - GUARD) if span else (wall, wall + 3600 * SECOND)
+        self._due = now + min(PACE, max(end - wall, 0))  # the next window begins soon after the end of this one
         length = (end - begin) * rate // SECOND if passed > SECOND // 2 else 0
         start = (ticks + (begin - wall) * rate // SECOND) % (1 << 32)
         round = (number + self._forgotten) % ROUNDS + 1

@@ -28,7 +28,6 @@ from superhosts.core.units import parse_duration
 from superhosts.errors import InputError, UsageError
 from superhosts.output.alerts.past import MOST_WINDOWS
 from superhosts.output.report import Row, counted_peers
-from superhosts.sketch.evidence.patterns import NAMES
 
 KEEP = 0.8  # share of the threshold that keeps an alert open: estimates that vary around it must not close and open it
 GROWN = 2.0  # an alert is told again when the peers have grown by this factor
@@ -114,6 +113,8 @@ class Rule:
             if getattr(self, name) not in values:
                 raise UsageError(f"{name} {getattr(self, name)!r}: one of {', '.join(values)}")
         check_name(self.name)
+        from superhosts.sketch.evidence.patterns import NAMES  # runs without alerts load these rules, too
+
         for pattern in self.patterns:
             if pattern not in NAMES:
                 raise UsageError(f"unknown pattern {pattern!r}; use {', '.join(NAMES)}")
